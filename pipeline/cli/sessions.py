@@ -1,0 +1,177 @@
+"""``playhead sessions``, ``export``, ``import``: look at a store, and move sessions in and out of it as trace files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stages.events import LAYERS
+from store import open_store, trace
+from store.api import EventStore, Record, SessionInfo, StoreError, Trace
+
+STORE = click.option("--store", default="playhead.db", show_default=True, help="The SQLite file.")
+
+
+def unreadable(error: Exception) -> NoReturn:
+    """Exit 3 with the message."""
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(3)
+
+
+def opened(path: str) -> EventStore:
+    """An existing store; exit 3 when there is none."""
+    try:
+        return open_store(path, create=False)
+    except StoreError as error:
+        unreadable(error)
+
+
+@click.group()
+def sessions() -> None:
+    """List, show and search recorded sessions."""
+
+
+@sessions.command("list")
+@STORE
+@click.option("--limit", default=20, show_default=True, help="At most so many.")
+@click.option("--state", type=click.Choice(["open", "closed", "aborted", "torn", "incomplete"]), default=None,
+              help="Only sessions in this state.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_(store: str, limit: int, state: Any, as_json: bool) -> None:
+    """The newest sessions."""
+    _print(opened(store).sessions(state=state, limit=limit), as_json)
+
+
+@sessions.command()
+@click.argument("text")
+@STORE
+@click.option("--limit", default=20, show_default=True, help="At most so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def search(text: str, store: str, limit: int, as_json: bool) -> None:
+    """Full-text search over the final messages."""
+    _print(opened(store).search(text, limit=limit), as_json)
+
+
+@sessions.command()
+@click.argument("session")
+@STORE
+@click.option("--layer", type=click.Choice(LAYERS), default=None, help="Only this layer.")
+@click.option("--json", "as_json", is_flag=True, help="The session as a trace file.")
+def show(session: str, store: str, layer: str | None, as_json: bool) -> None:
+    """One session, event by event. SESSION is an id or the start of one."""
+    try:
+        found = opened(store).load(session)
+    except StoreError as error:
+        unreadable(error)
+    if as_json:
+        click.get_binary_stream("stdout").write(trace.dumps(found))
+        return
+    console = Console()
+    _describe(console, found)
+    for (track, of), records in found.records.items():
+        if layer is None or of == layer:
+            _show_layer(console, track, of, records)
+
+
+def _describe(console: Console, found: Trace) -> None:
+    info = found.info
+    console.print(Text.assemble((info.session, "bold"), f"  {info.state}  {info.model}  {_when(info.opened)}"))
+    console.print(Text("stages: " + "  ".join(f"{k}={v}" for k, v in found.opening.stages.items()), "dim"))
+    for index, message in enumerate(info.message):
+        console.print(Text(f"choice {index}: {msgspec.json.encode(message).decode()}"))
+
+
+def _show_layer(console: Console, track: str, layer: str, records: list[Record]) -> None:
+    table = Table(title=f"{track} / {layer}", title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for name in ("seq", "cause", "ms"):
+        table.add_column(name, justify="right")
+    table.add_column("event", overflow="fold")
+    for record in records:
+        cause = "" if record.cause < 0 else str(record.cause)
+        table.add_row(str(record.seq), cause, f"{record.at / 1e6:.1f}", Text(_event(record.event)))
+    console.print(table)
+
+
+def _event(event: Any) -> str:
+    data = getattr(event, "data", None)
+    if isinstance(data, bytes):
+        return f"{type(event).__name__}: {data.decode('utf-8', 'replace').rstrip()}"
+    return repr(event)
+
+
+def _when(ns: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns / 1e9))
+
+
+def _print(found: Iterator[SessionInfo], as_json: bool) -> None:
+    if as_json:
+        for info in found:
+            click.echo(msgspec.json.encode(info))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("session", "opened", "state", "in", "out", "ends"):
+        table.add_column(name, no_wrap=True, justify="right" if name in ("in", "out") else "left")
+    table.add_column("message", no_wrap=True, overflow="ellipsis", ratio=1)
+    for info in found:
+        table.add_row(*(Text(cell) for cell in _row(info)))
+    Console().print(table)
+
+
+def _row(info: SessionInfo) -> tuple[str, ...]:
+    message = info.message[0] if info.message else {}
+    said = message.get("content") or " ".join(
+        f"{call['name']}({call['arguments']})" for call in message.get("tool_calls") or ()
+    )
+    ends = ",".join(dict.fromkeys(info.finish_reasons)) or info.error or ""
+    return (
+        info.session[:14], _when(info.opened)[5:16], info.state, str(info.prompt_tokens or ""),
+        str(info.completion_tokens or ""), " ".join((ends, *(f"!{code}" for code in info.faults))),
+        " ".join(str(said or "").split()),
+    )  # fmt: skip
+
+
+@click.command()
+@click.argument("session", nargs=-1)
+@STORE
+@click.option("--all", "everything", is_flag=True, help="Every session of the store.")
+@click.option("--to", "folder", default=".", show_default=True, type=click.Path(file_okay=False), help="Folder; made if absent.")
+@click.option("--zst", is_flag=True, help="Compress the files.")
+def export(session: tuple[str, ...], store: str, everything: bool, folder: str, zst: bool) -> None:
+    """Write sessions as trace files, one a session."""
+    if bool(session) == everything:
+        raise click.UsageError("name sessions, or say --all")
+    source = opened(store)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        names: Iterable[str] = (info.session for info in list(source.sessions())) if everything else session
+        for name in names:
+            found = source.load(name)
+            path = target / f"{found.info.session}.jsonl{'.zst' if zst else ''}"
+            trace.write(found, path)
+            click.echo(str(path))
+    except StoreError as error:
+        unreadable(error)
+
+
+@click.command()
+@click.argument("path", nargs=-1, required=True, type=click.Path())
+@click.option("--store", default="playhead.db", show_default=True, help="The SQLite file; made if absent.")
+def import_(path: tuple[str, ...], store: str) -> None:
+    """Read trace files (or folders of them) into a store. What is already there is left alone."""
+    try:
+        target = open_store(store)
+        new = target.save(found for name in path for found in trace.read_many(name))
+        target.close()
+    except StoreError as error:
+        unreadable(error)
+    click.echo(f"{new} new session{'' if new == 1 else 's'} in {store}")

@@ -1,0 +1,36 @@
+"""What the server was told: one Struct, filled by the command line, read by the composition root."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of ``playhead serve``. Sizes in bytes, times in seconds."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    engine: Literal["hf", "scripted"] = "hf"
+    model: str = "smollm2"
+    script: str | None = None
+    """Scripted engine: a JSON file of scripts; None: a canned answer."""
+    pace: float = 0.0
+    """Scripted engine: seconds per step."""
+    served_name: str | None = None
+    """The model name that clients use; None: the engine's own."""
+    parser: str = "auto"
+    calls: Literal["incremental", "whole"] = "incremental"
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both"
+    store: str = "playhead.db"
+    record: Literal["full", "lean", "off"] = "full"
+    sample: float = 1.0
+    durability: Literal["default", "strict"] = "default"
+    max_body: int = 8 << 20
+    commit_after: float = 10.0
+    keep_alive: float = 15.0
+    shutdown_grace: float = 5.0
+    """How long running sessions may finish after a stop signal before they are aborted."""
+    allow_forced: bool = False
+    """Testing: requests may carry ``forced_text``/``forced_ids``, which the sampler must then produce."""

@@ -1,0 +1,151 @@
+"""ASGI and sessions: reads a body within its limit, writes a session's frames, notices who leaves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from starlette.types import Receive, Send
+
+from pipeline.session import AbortBy, Session
+from stages.errors import RequestError
+from stages.events import Block, Body, Comment, Failure, Frame, Head
+from store.api import StoreError
+
+
+class Live:
+    """The sessions that run now, so that a shutdown can let them finish or abort them."""
+
+    def __init__(self) -> None:
+        self._sessions: set[Session] = set()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @asynccontextmanager
+    async def holding(self, session: Session) -> AsyncIterator[None]:
+        """Counts the session while the block runs."""
+        self._sessions.add(session)
+        try:
+            yield
+        finally:
+            self._sessions.discard(session)
+
+    def abort(self, by: AbortBy) -> None:
+        """Abort all."""
+        for session in list(self._sessions):
+            session.abort(by)
+
+
+async def read_body(receive: Receive, limit: int) -> bytes | None:
+    """The request body; None when the client left before it was whole. Raises RequestError (413) past ``limit`` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise RequestError(
+                f"The request body is larger than the {limit} bytes that this server takes.",
+                code="request_too_large",
+                status=413,
+            )
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+class FrameWriter:
+    """Writes frames to an ASGI ``send`` and counts what was handed over."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.seq = 0
+        """Frames handed to the socket."""
+        self.size = 0
+        """Body bytes among them."""
+
+    async def write(self, frames: Sequence[Frame]) -> None:
+        """Frames that wait together leave in one write, whole."""
+        parts: list[bytes] = []
+        for frame in frames:
+            match frame:
+                case Head(status=status, headers=headers):
+                    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+                    await self._send({"type": "http.response.start", "status": status, "headers": raw})
+                case Block(data=data) | Comment(data=data) | Body(data=data):
+                    parts.append(data)
+        if parts:
+            data = b"".join(parts)
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            self.size += len(data)
+        self.seq += len(frames)
+
+    async def finish(self) -> None:
+        """End the body."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def serve_session(session: Session, receive: Receive, send: Send) -> None:
+    """Run a session against one client, to its end, whatever the client does."""
+    writer = FrameWriter(send)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_watch_client, session, receive)
+        async with anyio.create_task_group() as running:
+            running.start_soon(session.run)
+            with anyio.CancelScope(shield=True):
+                await _write_frames(session, writer)
+        tasks.cancel_scope.cancel()
+    session.recorder.close("aborted" if session.aborted_by else "closed")
+
+
+async def _write_frames(session: Session, writer: FrameWriter) -> None:
+    held: list[Frame] = []
+    gone = False
+    async with session.frames as frames:
+        async for batch in frames:
+            if session.recorder.strict and session.ended:
+                # The last frames leave only after everything before them is on disk.
+                held += batch
+            elif not gone:
+                gone = await _write(session, writer, batch)
+    if held and not gone:
+        gone = await _write(session, writer, await _when_durable(session, held, writer.seq > 0))
+    session.recorder.sent(writer.seq, writer.size)
+    if not gone and writer.seq:
+        await writer.finish()
+
+
+async def _when_durable(session: Session, held: list[Frame], begun: bool) -> list[Frame]:
+    """The last frames of a strict session once all is committed; an error in their place where it cannot be."""
+    try:
+        await session.recorder.committed()
+    except StoreError:
+        failure = Failure("overloaded", "The session could not be recorded, and this server must.", "store_unavailable")
+        return session.error_frames(failure, begun=begun)
+    return held
+
+
+async def _write(session: Session, writer: FrameWriter, frames: list[Frame]) -> bool:
+    """Write; True when the client has left. What was written after an abort by the client does not count as sent."""
+    if session.aborted_by == "client":
+        return True
+    try:
+        await writer.write(frames)
+    except OSError:
+        # Servers that raise on a closed connection instead of ignoring the write.
+        session.abort("client")
+        return True
+    return False
+
+
+async def _watch_client(session: Session, receive: Receive) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            session.abort("client")
+            return

@@ -1,0 +1,29 @@
+"""The only clock and the only source of random ids. What it gives enters a session through its Opening."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+
+def new_session_id() -> str:
+    """32 hex digits that sort by creation time: 48 bits of unix milliseconds, then 80 random bits."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def new_key() -> str:
+    """16 random bytes in hex: what a session's call ids are derived from."""
+    return secrets.token_hex(16)
+
+
+def unix_ns() -> int:
+    """Wall clock, unix ns."""
+    return time.time_ns()
+
+
+def stopwatch() -> Callable[[], int]:
+    """A function that tells the ns since this call, on a clock that never goes back."""
+    start = time.monotonic_ns()
+    now = time.monotonic_ns
+    return lambda: now() - start

@@ -1,0 +1,80 @@
+"""Taps to store: what flows through a session's channels, and what became of it, goes to the store's writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import anyio.to_thread
+
+from pipeline.channels import Tap
+from stages.events import Layer, Opening, Sent
+from store.api import Batch, EventStore, SessionWriter
+
+Record: TypeAlias = Literal["full", "lean", "off"]
+
+
+class SessionRecorder:
+    """The recording of one session. Recording never breaks serving: nothing here raises for a failing store, and
+    nothing waits for it unless ``strict``."""
+
+    def __init__(self, writer: SessionWriter | None, elapsed: Callable[[], int], *, strict: bool = False) -> None:
+        self._writer = writer
+        self._elapsed = elapsed
+        self.strict = strict and writer is not None
+
+    def tap(self, track: str, layer: Layer) -> Tap:
+        """A tap that appends to (track, layer), seq from 0."""
+        writer, elapsed = self._writer, self._elapsed
+        if writer is None:
+            return _nothing
+        append = writer.append
+        seq = 0
+
+        def record(events: list[Any], causes: list[int], /) -> None:
+            nonlocal seq
+            append(Batch(track, layer, seq, elapsed(), events, causes))
+            seq += len(events)
+
+        return record
+
+    def sent(self, seq: int, size: int) -> None:
+        """Every frame below ``seq``, ``size`` body bytes in all, was handed to the socket."""
+        if self._writer is not None:
+            self._writer.append(Batch("socket", "frame", 0, self._elapsed(), [Sent(seq, size)]))
+
+    def close(self, state: Literal["closed", "aborted"]) -> None:
+        """The session is over."""
+        if self._writer is not None:
+            self._writer.close(state)
+
+    async def committed(self) -> None:
+        """Wait until all that was tapped before is durable. Raises StoreError where it is not."""
+        if self._writer is not None:
+            await anyio.to_thread.run_sync(self._writer.committed().result, abandon_on_cancel=True)
+
+
+class Recorder:
+    """Opens a SessionRecorder per session. ``sample``: the share of sessions recorded, chosen by the session's key, so
+    that the choice is a function of the session."""
+
+    def __init__(
+        self, store: EventStore | None, *, mode: Record = "full", strict: bool = False, sample: float = 1.0
+    ) -> None:
+        self.store = store
+        self.mode = mode
+        self.strict = strict
+        self.sample = sample
+
+    def open(self, opening: Opening, elapsed: Callable[[], int]) -> SessionRecorder:
+        """``elapsed``: ns since the opening."""
+        if self.store is None or self.mode == "off" or not self._chosen(opening):
+            return SessionRecorder(None, elapsed)
+        return SessionRecorder(self.store.writer(opening, self.mode), elapsed, strict=self.strict)
+
+    def _chosen(self, opening: Opening) -> bool:
+        return self.sample >= 1.0 or int(opening.key[:8], 16) < self.sample * 2**32
+
+
+def _nothing(events: list[Any], causes: list[int], /) -> None:
+    """The tap of a session that is not recorded."""

@@ -1,0 +1,233 @@
+"""One session, live: engine inputs through the stages to frames, over bounded channels, recorded by taps.
+
+    source ──inputs──▶ semantic stage ──semantic──▶ encoder ──chunks──▶ framer ──frames──▶ whoever reads ``frames``
+
+One task a stage, never one per choice. What is not a function of what came before (ticks, aborts) enters as an input
+in ``source``, so everything after it can be derived again from the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal, NoReturn
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from pipeline.channels import Tap, run_stage, send
+from pipeline.engines.base import EngineStream, Watch
+from pipeline.recorder import SessionRecorder
+from stages.catalog import Layers
+from stages.events import (
+    AbortInput,
+    End,
+    ErrorInput,
+    Failure,
+    Finish,
+    Frame,
+    Input,
+    Opening,
+    PromptInput,
+    Semantic,
+    Tick,
+    UsageInput,
+)
+from stages.stage import Machine, fold
+
+log = logging.getLogger("playhead.session")
+
+AbortBy = Literal["client", "timeout", "cancel", "shutdown"]
+
+
+def stop_watch(opening: Opening, layers: Layers) -> Watch | None:
+    """What the engine folds to end generation on the step on which a stop string is complete; None without any.
+
+    The same stages that serve the session, so that both see the same match on the same step.
+    """
+    if not opening.ask.stop:
+        return None
+    machine = layers.semantic.start(opening)
+
+    def watch(event: Input) -> str | None:
+        out: list[Semantic] = []
+        machine.step(event, out)
+        for made in out:
+            if isinstance(made, Finish) and made.reason == "stop":
+                return str(made.detail)
+        return None
+
+    return watch
+
+
+class Session:
+    """A live session. ``run`` it in a task group, read ``frames`` to the end, call ``abort`` at any time."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        layers: Layers,
+        stream: EngineStream,
+        recorder: SessionRecorder,
+        *,
+        channel_size: int = 2,
+        commit_after: float = 10.0,
+        keep_alive: float = 15.0,
+    ) -> None:
+        """``channel_size``: lists per channel; ``commit_after``, ``keep_alive``: seconds (0 turns ticks off)."""
+        self.opening = opening
+        self._layers = layers
+        self._stream = stream
+        self.recorder = recorder
+        self._channel_size = channel_size
+        self._commit_after = commit_after
+        self._keep_alive = keep_alive
+        self.aborted_by: AbortBy | None = None
+        """Who, other than the engine, ended the session."""
+        self._waiting = anyio.CancelScope()
+        self._tick_due = False
+        self._silent = True
+        self._admitted = False
+        self._over = False
+        self.ended = False
+        """The semantic layer has ended: what is still to come are the last frames."""
+        self._frames_in, self.frames = self._channel()
+
+    def _channel(self) -> tuple[MemoryObjectSendStream[list[Any]], MemoryObjectReceiveStream[list[Any]]]:
+        return anyio.create_memory_object_stream[list[Any]](self._channel_size)
+
+    def abort(self, by: AbortBy) -> None:
+        """End the session: the engine stops within a step, the abort is the last input, the stages run to their end.
+        Idempotent; without effect on a session that has ended."""
+        if self.aborted_by is None and not self._over:
+            self.aborted_by = by
+            self._stream.abort()
+            self._waiting.cancel()
+
+    def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
+        """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
+        encoder, framer = self._layers.encoder.start(self.opening), self._layers.framer.start(self.opening)
+        if begun:
+            fold(framer, fold(encoder, [Tick()]))
+        return fold(framer, fold(encoder, [failure, End()]))
+
+    async def run(self) -> None:
+        """Serve until the last frame is in ``frames``. Cancelled from outside, it aborts (``shutdown``) and still runs
+        to its end, which never waits for the engine and for a reader only as long as it reads."""
+        try:
+            async with anyio.create_task_group() as outer:
+                outer.start_soon(self._abort_when_cancelled, outer.cancel_scope)
+                with anyio.CancelScope(shield=True):
+                    await self._pipeline()
+                outer.cancel_scope.cancel()
+        finally:
+            self._stream.abort()
+
+    async def _abort_when_cancelled(self, scope: anyio.CancelScope) -> None:
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            if not scope.cancel_called:
+                self.abort("shutdown")
+            raise
+
+    async def _pipeline(self) -> None:
+        opening, layers, tap = self.opening, self._layers, self.recorder.tap
+        inputs_in, inputs = self._channel()
+        semantic_in, semantic = self._channel()
+        chunks_in, chunks = self._channel()
+        async with anyio.create_task_group() as tasks:
+            start = tasks.start_soon
+            start(self._source, inputs_in, tasks)
+            start(
+                run_stage, self._start_parser(), inputs, semantic_in, self._noting(tap("served", "semantic")),
+                self._parser_failed,
+            )  # fmt: skip
+            start(run_stage, layers.encoder.start(opening), semantic, chunks_in, tap("served", "chunk"))
+            start(run_stage, layers.framer.start(opening), chunks, self._frames_in, tap("served", "frame"))
+
+    def _start_parser(self) -> Machine[Input, Semantic]:
+        try:
+            return self._layers.semantic.start(self.opening)
+        except Exception as error:
+            # A user's parser: the session ends with the protocol's error on its first input.
+            return _Raises(error)
+
+    def _noting(self, tap: Tap) -> Tap:
+        def noted(events: list[Any], causes: list[int], /) -> None:
+            tap(events, causes)
+            if isinstance(events[-1], End):
+                self.ended = True
+
+        return noted
+
+    def _parser_failed(self, error: Exception) -> list[Any]:
+        log.error("session %s: stage %s raised %s", self.opening.session, self._layers.semantic.id, type(error).__name__)
+        self._stream.abort()
+        return [Failure("engine", "The parser of this server failed on the model's output.", "parser_error"), End()]
+
+    async def _source(self, outbox: MemoryObjectSendStream[list[Input]], tasks: TaskGroup) -> None:
+        tap = self.recorder.tap("input", "engine")
+        ticker = anyio.CancelScope()
+        if self.opening.ask.stream and self._keep_alive > 0:
+            tasks.start_soon(self._ticker, ticker)
+        read = True
+        async with outbox:
+            while not self._over:
+                events = await self._arrived()
+                if events:
+                    tap(events, [])
+                    read = read and await send(outbox, events)
+        ticker.cancel()
+
+    async def _arrived(self) -> list[Input]:
+        """The next inputs in arrival order, perhaps none; sets ``_over`` with the last."""
+        if self.aborted_by is None:
+            with anyio.CancelScope() as self._waiting:
+                try:
+                    events = await self._stream.receive()
+                except anyio.EndOfStream:
+                    self._over = True
+                    return []
+                self._silent, self._tick_due = False, False
+                self._admitted = self._admitted or isinstance(events[0], PromptInput)
+                self._over = isinstance(events[-1], UsageInput | ErrorInput)
+                return events
+        if self.aborted_by is not None:
+            self._over = True
+            return [AbortInput(self.aborted_by)]
+        if self._tick_due:
+            self._tick_due = False
+            return [Tick()]
+        return []
+
+    async def _ticker(self, scope: anyio.CancelScope) -> None:
+        """A tick after every ``keep_alive`` seconds without an input; the first one, which also decides the status,
+        after ``commit_after`` seconds without admission."""
+        with scope:
+            await anyio.sleep(self._commit_after)
+            if not self._admitted:
+                self._tick()
+            while True:
+                self._silent = True
+                await anyio.sleep(self._keep_alive)
+                if self._silent:
+                    self._tick()
+
+    def _tick(self) -> None:
+        self._tick_due = True
+        self._waiting.cancel()
+
+
+
+class _Raises:
+    """The machine of a stage that could not start."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def step(self, event: Input, out: list[Semantic]) -> None:
+        raise self._error
+
+    def snapshot(self) -> NoReturn:
+        raise self._error

@@ -1,0 +1,51 @@
+"""Replay: derive recorded sessions again, through the same parser or another, and tell what differs."""
+
+from replay.corpus import run_replay
+from replay.derive import Derived, StageFailure, Track, derive, derive_layers
+from replay.errors import BadSplit, NotAvailable, ParserFailed, ParserNotFound, ReplayError
+from replay.message import Message, ToolCall, collect
+from replay.parse import parse_text
+from replay.report import RunReport, Summary, Unreadable, exit_code, from_json, to_json
+from replay.resolve import Parser, resolve
+from replay.run import Replayer, SessionResult
+from replay.split import parse_splits, regroup
+from replay.terminal import print_report
+from replay.verdict import DEPTHS, VERDICTS, Depth, Difference, Divergence, Side, Verdict
+
+__all__ = [
+    "DEPTHS",
+    "VERDICTS",
+    "BadSplit",
+    "Depth",
+    "Derived",
+    "Difference",
+    "Divergence",
+    "Message",
+    "NotAvailable",
+    "Parser",
+    "ParserFailed",
+    "ParserNotFound",
+    "ReplayError",
+    "Replayer",
+    "RunReport",
+    "SessionResult",
+    "Side",
+    "StageFailure",
+    "Summary",
+    "ToolCall",
+    "Track",
+    "Unreadable",
+    "Verdict",
+    "collect",
+    "derive",
+    "derive_layers",
+    "exit_code",
+    "from_json",
+    "parse_splits",
+    "parse_text",
+    "print_report",
+    "regroup",
+    "resolve",
+    "run_replay",
+    "to_json",
+]

@@ -1,0 +1,107 @@
+"""The report of a run: a documented JSON object, a digest that no order changes, an exit code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import msgspec
+
+from replay.run import SessionResult, at_least
+from replay.verdict import VERDICTS, Depth, Verdict
+
+
+class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A source, or one session of it, that could not be read, and why."""
+
+    source: str
+    error: str
+    session: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions per verdict; ``sessions``: of all verdicts; ``unreadable``: sources and sessions that could not be read;
+    ``tokens``: recorded tokens of the sessions."""
+
+    sessions: int
+    same: int = 0
+    rechunked: int = 0
+    moved: int = 0
+    changed: int = 0
+    failed: int = 0
+    unreadable: int = 0
+    tokens: int = 0
+
+    def count(self, verdict: Verdict) -> int:
+        """Sessions with this verdict."""
+        count: int = getattr(self, verdict)
+        return count
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A run over sources. ``playhead``: the version that made it; ``parser``: as given, None for each session's own;
+    ``layer``: how deep was compared; ``digest``: equal for two runs whose sessions replay the same, in any order."""
+
+    playhead: str
+    parser: str | None
+    sources: tuple[str, ...]
+    splits: tuple[str, ...]
+    layer: Depth
+    summary: Summary
+    digest: str
+    sessions: tuple[SessionResult, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+def make_report(
+    results: Sequence[SessionResult],
+    unreadable: Sequence[Unreadable],
+    *,
+    parser: str | None,
+    sources: Sequence[str],
+    splits: Sequence[str],
+    layer: Depth,
+) -> RunReport:
+    """The report of these results."""
+    counts = {verdict: sum(result.verdict == verdict for result in results) for verdict in VERDICTS}
+    summary = Summary(
+        sessions=len(results), unreadable=len(unreadable), tokens=sum(result.tokens for result in results), **counts
+    )
+    return RunReport(
+        playhead=_version(), parser=parser, sources=tuple(sources), splits=tuple(splits), layer=layer, summary=summary,
+        digest=run_digest(results), sessions=tuple(results), unreadable=tuple(unreadable),
+    )  # fmt: skip
+
+
+def run_digest(results: Sequence[SessionResult]) -> str:
+    """SHA-256 (hex) over the sorted (session, result digest) pairs."""
+    hashed = hashlib.sha256()
+    for session, digest in sorted((result.session, result.digest) for result in results):
+        hashed.update(f"{session} {digest}\n".encode("utf-8", "surrogatepass"))
+    return hashed.hexdigest()
+
+
+def exit_code(report: RunReport, fail_on: Verdict = "changed") -> int:
+    """0: every session is nearer to ``same`` than ``fail_on``; 1: one is not; 3: something could not be read, whatever
+    else was found. (2, wrong usage, raises ReplayError before there is a report.)"""
+    if report.unreadable:
+        return 3
+    return int(any(at_least(result.verdict, fail_on) for result in report.sessions))
+
+
+def to_json(report: RunReport) -> bytes:
+    """The report as indented JSON with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def from_json(data: bytes) -> RunReport:
+    """What ``to_json`` wrote. Raises msgspec.ValidationError, msgspec.DecodeError."""
+    return msgspec.json.decode(data, type=RunReport)
+
+
+def _version() -> str:
+    try:
+        return version("playhead")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,129 @@
+"""The report on a terminal: a table of verdicts, and the first divergence of every session that is not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TextIO
+
+from rich.box import ASCII2, SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from replay.report import RunReport
+from replay.run import SessionResult
+from replay.verdict import VERDICTS, Divergence, Side, Verdict
+
+_STYLES: dict[Verdict, str] = {
+    "same": "green", "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
+}  # fmt: skip
+_PLAIN_WIDTH = 120
+
+
+def print_report(report: RunReport, file: TextIO, *, limit: int = 20) -> None:
+    """Write the report. Plain ASCII frames and no colours unless ``file`` is a terminal. ``limit``: sessions shown in
+    full; the JSON report has them all."""
+    terminal = file.isatty()
+    console = Console(file=file, highlight=False, width=None if terminal else _PLAIN_WIDTH, no_color=not terminal)
+    shown = [result for result in report.sessions if result.verdict != "same" or result.notes]
+    # The worst last: it is next to the prompt.
+    shown.sort(key=lambda result: (VERDICTS.index(result.verdict), result.session))
+    left = max(0, len(shown) - limit)
+    for result in shown[left:]:
+        _session(console, result, plain=not terminal)
+    if left:
+        console.print(f"{left} more sessions that are not the same, or have notes: see --json.\n")
+    for item in report.unreadable:
+        console.print(
+            Text(f"unreadable: {item.source}{f' session {item.session}' if item.session else ''}: {item.error}")
+        )
+    _stages(console, report)
+    _summary(console, report, plain=not terminal)
+
+
+def _summary(console: Console, report: RunReport, *, plain: bool) -> None:
+    table = Table(box=ASCII2 if plain else SIMPLE_HEAD, title_justify="left")
+    table.add_column("verdict")
+    table.add_column("sessions", justify="right")
+    for verdict in VERDICTS:
+        count = report.summary.count(verdict)
+        table.add_row(Text(verdict, _STYLES[verdict] if count else "dim"), str(count))
+    if report.summary.unreadable:
+        table.add_row(Text("unreadable", "bold red"), str(report.summary.unreadable))
+    console.print(table)
+    parser = report.parser or "the recorded parser"
+    console.print(
+        Text(
+            f"{report.summary.sessions} sessions, {report.summary.tokens} tokens, through {parser}, compared to the"
+            f" {report.layer} layer, splits {','.join(report.splits)}. Run digest {report.digest[:16]}."
+        )
+    )
+
+
+def _stages(console: Console, report: RunReport) -> None:
+    """Once a kind, not once a session: which stages are not those of the record."""
+    found: dict[tuple[str, str | None, str | None], int] = {}
+    for result in report.sessions:
+        for name, (recorded, present) in result.stages.items():
+            found[name, recorded, present] = found.get((name, recorded, present), 0) + 1
+    for (name, recorded, present), count in sorted(found.items(), key=str):
+        console.print(
+            Text(f"{name}: recorded with {recorded or 'none'}, replayed with {present or 'none'} ({count} sessions)")
+        )
+
+
+def _session(console: Console, result: SessionResult, *, plain: bool) -> None:
+    head = Text.assemble(
+        (result.verdict, _STYLES[result.verdict]), f"  {result.session}", (f"  {result.source}", "dim")
+    )
+    if result.state != "closed":
+        head.append(f"  ({result.state})")
+    console.print(head)
+    for line in _lines(result):
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    if result.first is not None and (result.first.recorded is not None or result.first.replayed is not None):
+        console.print(Padding(_sides(result.first, plain=plain), (0, 0, 0, 2)))
+    console.print()
+
+
+def _lines(result: SessionResult) -> Iterator[str]:
+    verdicts = {
+        **result.layers,
+        **{f"split {split}": verdict for split, verdict in result.splits.items() if split != "recorded"},
+    }
+    if len(verdicts) > 1:
+        yield "  ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
+    if result.error is not None:
+        error = result.error
+        place = f"at event {error.seq}: {error.input}" if error.seq >= 0 else "before its first event"
+        yield f"{error.stage} raised {error.type}: {error.message} ({place})"
+    if result.first is not None:
+        yield from _first(result.first)
+    for item in result.differences:
+        yield f"choice {item.choice}, {item.kind}: {item.recorded} became {item.replayed}"
+    if result.faults_appeared:
+        yield f"faults that appeared: {', '.join(result.faults_appeared)}"
+    if result.faults_gone:
+        yield f"faults that went: {', '.join(result.faults_gone)}"
+    yield from result.notes
+
+
+def _first(first: Divergence) -> Iterator[str]:
+    where = f"{first.layer} {first.seq}" if first.seq >= 0 else f"{first.layer} layer"
+    split = "" if first.split == "recorded" else f" under split {first.split}"
+    yield f"first divergence: {first.kind} at {where}{split}" + (f" ({first.detail})" if first.detail else "")
+    if first.cause >= 0:
+        yield f"cause: engine {first.cause}: {first.input or 'no recorded input'}"
+
+
+def _sides(first: Divergence, *, plain: bool) -> Table:
+    table = Table(box=ASCII2 if plain else SIMPLE_HEAD, expand=False)
+    for name in ("recorded", "replayed"):
+        table.add_column(name, ratio=1, overflow="fold")
+    table.add_row(_side(first.recorded), _side(first.replayed))
+    return table
+
+
+def _side(side: Side | None) -> Text:
+    return Text("nothing", "dim") if side is None else Text(f"{side.seq} (engine {side.cause}): {side.event}")

@@ -1,0 +1,78 @@
+"""Events and values in words, for divergences and failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stages.events import Block, Body, Comment, Event, Head, TokensInput
+
+LONGEST = 160
+"""Characters of an excerpt."""
+
+
+def describe(event: Any) -> str:
+    """An event on one line: its tag and its fields, long ones cut. Total: a foreign object gets its class name."""
+    kind: type[Any] = event.__class__
+    if isinstance(event, TokensInput):
+        ids = f" ids={_cut(str(list(event.ids)))}" if event.ids else ""
+        return f"tokens choice={event.choice}{ids} {_cut(repr(written(event)))}"
+    if isinstance(event, Head):
+        return f"head {event.status} {_cut(str(dict(event.headers)))}"
+    if isinstance(event, Block | Body | Comment):
+        return f"{_tag(kind)} {_cut(event.data.decode('utf-8', 'replace').rstrip())}"
+    if isinstance(event, msgspec.Struct):
+        return f"{_tag(kind)} {_fields(event)}".rstrip()
+    return kind.__name__
+
+
+def written(event: TokensInput) -> str:
+    """What a step wrote: its bytes as text where they are known, else the text that the engine released."""
+    return b"".join(event.pieces).decode("utf-8", "replace") if event.pieces else event.text
+
+
+def excerpt(text: str | None, at: int = 0) -> str:
+    """Text around a position, quoted, cut on both sides to at most LONGEST characters; ``none`` for None."""
+    if text is None:
+        return "none"
+    start = max(0, min(at - LONGEST // 3, len(text) - LONGEST))
+    end = min(len(text), start + LONGEST)
+    return ("…" if start else "") + repr(text[start:end]) + ("…" if end < len(text) else "")
+
+
+def first_difference(a: str, b: str) -> int:
+    """The first position at which two texts differ; the length of the shorter where one begins with the other."""
+    shorter = min(len(a), len(b))
+    if a[:shorter] == b[:shorter]:
+        return shorter
+    low, high = 0, shorter
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def _tag(kind: type[Any]) -> str:
+    tag = kind.__struct_config__.tag
+    return str(tag) if tag is not None else kind.__name__
+
+
+def _fields(event: msgspec.Struct) -> str:
+    if isinstance(event, Event):
+        pairs = [(name, getattr(event, name, None)) for name in event.__struct_fields__]
+        return " ".join(f"{name}={_cut(repr(value))}" for name, value in pairs if value not in (None, ()))
+    # A protocol's chunk: as its JSON, but without the envelope that all chunks share.
+    try:
+        value: dict[str, Any] = msgspec.to_builtins(event)
+        inner = {key: value[key] for key in ("choices", "usage") if key in value}
+        return _cut(msgspec.json.encode(inner or value).decode())
+    except Exception:  # a foreign Struct with fields of any kind
+        return ""

@@ -1,0 +1,80 @@
+"""What a comparison says: verdicts, the first divergence, differences of the message."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from stages.events import Layer
+
+Verdict: TypeAlias = Literal["same", "rechunked", "moved", "changed", "failed"]
+"""``rechunked``: equal once adjacent deltas of the same kind, choice and call are merged within a step of the engine.
+``moved``: equal once they are merged over all steps: the same, emitted earlier or later. ``failed``: a stage raised."""
+VERDICTS: tuple[Verdict, ...] = ("same", "rechunked", "moved", "changed", "failed")
+
+Depth: TypeAlias = Literal["message", "semantic", "chunk", "frame"]
+"""How deep the comparison goes that decides the verdict; each depth includes those before it."""
+DEPTHS: tuple[Depth, ...] = ("message", "semantic", "chunk", "frame")
+
+MessageKind: TypeAlias = Literal[
+    "call_lost", "call_added", "call_name", "call_arguments", "boundary", "marker_leaked", "text", "call_complete",
+    "call_id", "finish_reason", "fault",
+]  # fmt: skip
+"""What differs in a message, most telling first. ``boundary``: the same text, cut elsewhere between reasoning and
+content. ``marker_leaked``: markup that was consumed is now text."""
+MESSAGE_KINDS: tuple[MessageKind, ...] = (
+    "call_lost", "call_added", "call_name", "call_arguments", "boundary", "marker_leaked", "text", "call_complete",
+    "call_id", "finish_reason", "fault",
+)  # fmt: skip
+
+EventKind: TypeAlias = Literal[
+    "start", "tokens", "call_index", "choice", "marker", "dropped", "src", "fault_detail", "finish_detail", "usage",
+    "failure", "end", "tick", "order", "event", "chunk", "frame", "chunking", "timing", "cause", "unknown",
+]  # fmt: skip
+"""What differs where no message does. ``chunking``, ``timing``: of verdicts rechunked and moved; ``cause``: only the
+recorded cause; ``unknown``: only digests were recorded."""
+
+Kind: TypeAlias = MessageKind | EventKind
+
+
+class Side(msgspec.Struct, frozen=True):
+    """An event on one side of a divergence: its seq, the engine-layer input it came from, and the event in words."""
+
+    seq: int
+    cause: int
+    event: str
+
+
+class Divergence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The first place where recorded and replayed differ.
+
+    ``seq``: of the recorded event, or of the replayed one where none was recorded; ``cause``: seq of the engine-layer
+    input at which the sides part (-1: unknown), ``input``: that input in words; ``detail``: where inside the event,
+    how far moved. A side is None where it has no event there.
+    """
+
+    layer: Layer
+    kind: Kind
+    seq: int
+    cause: int
+    input: str = ""
+    choice: int | None = None
+    detail: str = ""
+    recorded: Side | None = None
+    replayed: Side | None = None
+    split: str = "recorded"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One thing that a choice's message says otherwise; ``recorded`` and ``replayed`` are excerpts for people."""
+
+    choice: int
+    kind: MessageKind
+    recorded: str
+    replayed: str
+
+
+def worst(*verdicts: Verdict) -> Verdict:
+    """The verdict furthest from ``same``."""
+    return VERDICTS[max((VERDICTS.index(verdict) for verdict in verdicts), default=0)]

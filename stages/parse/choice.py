@@ -1,0 +1,239 @@
+"""One choice's machine: token steps → characters → the scanner."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stages.events import (
+    CallArguments,
+    Dropped,
+    Fault,
+    FaultCode,
+    Finish,
+    FinishReason,
+    Opening,
+    Reasoning,
+    Semantic,
+    Tokens,
+    TokensInput,
+)
+from stages.parse import text as tx
+from stages.parse.format import Format
+from stages.parse.markers import Find, Mode, Plan, Role, Special
+from stages.parse.scanner import Scanner, ScannerState
+from stages.parse.writer import Text, Writer, pack, unpack
+
+
+class ChoiceState(msgspec.Struct, frozen=True):
+    """A choice's snapshot; texts are packed."""
+
+    ids: bool | None
+    partial: bytes
+    half: bytes
+    finished: bool
+    reasoning: int
+    scanner: ScannerState
+
+
+class Choice:
+    """Assembles characters from token bytes, tells special tokens by their ids, counts, and ends once."""
+
+    __slots__ = (
+        "clean", "finished", "half", "ids", "index", "kind", "partial", "quick", "reasoning", "scanner", "special",
+        "writer",
+    )  # fmt: skip
+
+    def __init__(self, form: Format, plan: Plan, opening: Opening, index: int, mode: Mode) -> None:
+        self.index = index
+        self.special = plan.special
+        self.writer = Writer(index, opening.key, opening.calls == "whole", tx.Alphabet())
+        self.scanner = Scanner(form, plan, self.writer, opening.max_held, mode)
+        self.ids: bool | None = None
+        """Steps carry ids and bytes; None: not known yet."""
+        self.partial = b""
+        """The beginning of a character."""
+        self.half = ""
+        """The first half of a surrogate pair, from an engine without bytes."""
+        self.finished = False
+        self.reasoning = 0
+        """Tokens of steps that ended inside reasoning."""
+        self.clean = False
+        """The next step may be short: what ``quick`` finds nothing in is all ``kind`` (None: arguments)."""
+        self.quick: Find | None = None
+        self.kind: Text | None = None
+        self._settle()
+
+    # --- inputs -----------------------------------------------------------------------------------------------------
+
+    def tokens(self, event: TokensInput, out: list[Semantic]) -> None:
+        """One step of this choice."""
+        ids = event.ids
+        pieces = event.pieces
+        out.append(Tokens(self.index, ids, event.logprobs))
+        # Most steps: one ordinary token, whole characters, nothing held, nothing that could begin a marker.
+        if self.clean and len(pieces) == 1 == len(ids) and ids[0] not in self.special:
+            piece = pieces[0]
+            try:
+                text = piece.decode()
+            except UnicodeDecodeError:
+                text = ""
+            if text and (self.quick is None or self.quick(text) is None):
+                writer = self.writer
+                start = writer.pos
+                writer.pos = end = start + len(piece)
+                kind = self.kind
+                if kind is None:
+                    out.append(CallArguments(self.index, writer.calls - 1, text, (start, end)))
+                    return
+                out.append(kind(self.index, text, (start, end)))
+                if kind is Reasoning:
+                    self.reasoning += 1
+                return
+        self._step(event, out)
+
+    def _step(self, event: TokensInput, out: list[Semantic]) -> None:
+        self.writer.attach(out)
+        pieces = event.pieces
+        if self.ids is None and (pieces or event.text):
+            self.ids = bool(pieces)
+            self.scanner.resolve(ids=self.ids)
+        if not pieces:
+            self._string(event.text)
+        elif self.ids and len(pieces) == len(event.ids) and not self.special.keys().isdisjoint(event.ids):
+            self._pieces(event.ids, pieces)
+        else:
+            self._bytes(b"".join(pieces))
+        self._settle()
+        if self.scanner.thinks:
+            self.reasoning += len(event.ids)
+
+    def finish(self, reason: FinishReason, stop: str | int | None, out: list[Semantic]) -> None:
+        """The engine ended this choice."""
+        if not self.finished:
+            self.cut(out)
+            out.append(Finish(self.index, reason, stop))
+
+    def cut(self, out: list[Semantic]) -> None:
+        """Nothing more comes: deliver what is held."""
+        if not self.finished:
+            self.writer.attach(out)
+            self._break()
+            self.scanner.close()
+            self._settle()
+            self.finished = True
+
+    # --- bytes → text ------------------------------------------------------------------------------------------------
+
+    def _pieces(self, ids: tuple[int, ...], pieces: tuple[bytes, ...]) -> None:
+        run: list[bytes] = []
+        for number, piece in zip(ids, pieces, strict=True):
+            entry = self.special.get(number)
+            if entry is None:
+                run.append(piece)
+                continue
+            if run:
+                self._bytes(b"".join(run))
+                run.clear()
+            self._special(entry, piece)
+        if run:
+            self._bytes(b"".join(run))
+
+    def _special(self, entry: Special, piece: bytes) -> None:
+        if self.scanner.ended:
+            self._late(piece)
+            return
+        self._break()
+        shown = entry.text or piece.decode("utf-8", "replace")
+        char = self.writer.alphabet.name(shown, len(piece), entry.role is None)
+        if char is None:
+            self._bytes(piece)
+            return
+        if entry.role is Role.ENDER:
+            self.scanner.close()
+            self.writer.held += len(piece)
+            self.writer.emit(Dropped, char)
+        else:
+            self.writer.held += len(piece)
+            self.scanner.feed(char)
+
+    def _bytes(self, data: bytes) -> None:
+        if self.scanner.ended:
+            self._late(data)
+            return
+        if self.half:
+            self._break()
+        writer = self.writer
+        start = writer.pos + writer.held - len(self.partial)
+        writer.held += len(data)
+        text, self.partial = tx.decode(self.partial + data)
+        if not text.isascii():
+            for src in tx.bad_ranges(text, start):
+                writer.out.append(Fault(self.index, FaultCode.INVALID_UTF8, src))
+        self.scanner.feed(text)
+
+    def _string(self, text: str) -> None:
+        if not text.isascii():
+            if self.partial:
+                self._break()
+            text = self.half + text
+            self.half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+            text = tx.joined(text[:-1] if self.half else text)
+        elif self.partial or self.half:
+            self._break()
+        data = text.encode()
+        if self.scanner.ended:
+            self._late(data)
+            return
+        self.writer.held += len(data)
+        self.scanner.feed(text)
+
+    def _break(self) -> None:
+        """What began as a character is none."""
+        writer = self.writer
+        if self.partial:
+            end = writer.pos + writer.held
+            src = end - len(self.partial), end
+            writer.out.append(Fault(self.index, FaultCode.INVALID_UTF8, src))
+            text, self.partial = tx.unfinished(self.partial), b""
+            self.scanner.feed(text)
+        if self.half:
+            self.half = ""
+            writer.held += len("\ufffd".encode())
+            self.scanner.feed("\ufffd")
+
+    def _late(self, data: bytes) -> None:
+        if data:
+            writer = self.writer
+            start = writer.pos
+            writer.pos += len(data)
+            writer.out.append(Dropped(self.index, data.decode("utf-8", "replace"), (start, writer.pos)))
+
+    def _settle(self) -> None:
+        """Find out whether the next step may take the short way."""
+        scanner = self.scanner
+        self.clean = False
+        if self.ids is True and not self.partial and not self.half:
+            if scanner.idle:
+                self.clean = True
+                self.quick = scanner.scan.quick
+                self.kind = scanner.kind
+            elif (flow := scanner.flow) is not None:
+                self.clean = True
+                self.quick = flow
+                self.kind = None
+
+    # --- snapshot ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> ChoiceState:
+        """The state as plain data."""
+        return ChoiceState(
+            self.ids, self.partial, pack(self.half), self.finished, self.reasoning, self.scanner.snapshot()
+        )
+
+    def restore(self, state: ChoiceState) -> None:
+        """Continue from ``snapshot``."""
+        self.ids, self.partial, self.half = state.ids, state.partial, unpack(state.half)
+        self.finished, self.reasoning = state.finished, state.reasoning
+        self.scanner.resolve(ids=state.ids is not False)
+        self.scanner.restore(state.scanner)
+        self._settle()

@@ -1,0 +1,12 @@
+"""Call engines: one per kind of grammar, shared by the formats; how a feed may end."""
+
+from typing import Final
+
+MORE: Final = 0
+"""All was consumed."""
+LEAVE: Final = 1
+"""Calls are complete; what follows is not the engine's."""
+REPAIR: Final = 2
+"""All of a call is there but the end of its wrapper; only a closer makes it complete."""
+BROKEN: Final = 3
+"""The next character breaks the grammar."""

@@ -1,0 +1,37 @@
+"""Hermes and Qwen: one JSON object inside ``<tool_call>`` tags, reasoning inside ``<think>`` tags.
+
+    output     ::= [ reasoning ] body
+    reasoning  ::= [ "<think>" NL ] TEXT NL "</think>" NL NL           (the prompt may have opened or closed it)
+    body       ::= { content | call-block }
+    call-block ::= [ NL ] "<tool_call>" WS object WS "</tool_call>"
+    object     ::= {"name": NAME, "arguments": OBJECT}                 (JSON)
+
+All of these are added tokens in Qwen vocabularies; Hermes models on other bases may spell them with ordinary tokens,
+so the text decides where the vocabulary has none. ``<tool_call>`` while reasoning ends it only when ``{ "`` follows:
+models write about the tag.
+"""
+
+from typing import Final
+
+from stages.parse.engines.json_calls import JsonCalls, JsonKeys
+from stages.parse.format import Calls, Format, Reasoning
+from stages.parse.writer import Writer
+
+_KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
+
+
+def _engine(writer: Writer) -> JsonCalls:
+    return JsonCalls(writer, _KEYS)
+
+
+HERMES: Final = Format(
+    name="hermes",
+    version=1,
+    grammar="tagged JSON objects",
+    summary='<think> reasoning, {"name", "arguments"} inside <tool_call> tags',
+    aliases=("qwen", "qwen2.5", "qwen25", "qwen3", "qwen3-thinking", "hermes2", "hermes3", "hermes4", "smollm3"),
+    models=("Qwen2.5", "Qwen3 (not Coder, not 3.5)", "QwQ", "Hermes 2 Pro, 3, 4", "SmolLM3", "EXAONE 4"),
+    reasoning=Reasoning(opener="<think>", closer="</think>", turns=("<|im_start|>", "<|start_header_id|>")),
+    calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), header=("{", '"'), engine=_engine),
+    enders=("<|im_end|>", "<|endoftext|>"),
+)

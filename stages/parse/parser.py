@@ -1,0 +1,145 @@
+"""The parser stage: engine-layer inputs → semantic events, one machine per choice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from stages.events import (
+    AbortInput,
+    End,
+    ErrorInput,
+    Failure,
+    FailureKind,
+    FinishInput,
+    Input,
+    Opening,
+    PromptInput,
+    Semantic,
+    Start,
+    Tick,
+    TokensInput,
+    Usage,
+    UsageInput,
+)
+from stages.parse.choice import Choice, ChoiceState
+from stages.parse.format import Format
+from stages.parse.markers import Mode, plan
+from stages.parse.reasoning import start_mode
+
+_ABORTS: Final[dict[str, tuple[FailureKind, str]]] = {
+    "client": ("client_closed", "the client closed the connection"),
+    "timeout": ("timeout", "the request took too long"),
+    "cancel": ("cancelled", "the request was cancelled"),
+    "shutdown": ("cancelled", "the server is shutting down"),
+}
+
+
+class ParserState(msgspec.Struct, frozen=True):
+    """A parser's snapshot: plain data that msgspec encodes and decodes."""
+
+    mode: int
+    ended: bool
+    choices: tuple[ChoiceState, ...]
+
+
+class Parser:
+    """A format as a Stage. ``id``: ``parse.NAME@VERSION``."""
+
+    def __init__(self, form: Format) -> None:
+        self.format = form
+
+    @property
+    def id(self) -> str:
+        """See Stage."""
+        return self.format.id
+
+    def start(self, opening: Opening) -> ParserMachine:
+        """See Stage."""
+        return ParserMachine(self.format, opening)
+
+    def resume(self, opening: Opening, snapshot: ParserState) -> ParserMachine:
+        """See Stage."""
+        machine = ParserMachine(self.format, opening)
+        machine.restore(snapshot)
+        return machine
+
+
+class ParserMachine:
+    """One session's parser. Inputs of a choice that was not admitted, and all after End, are ignored."""
+
+    __slots__ = ("_choices", "_ended", "_format", "_mode", "_opening", "_plan")
+
+    def __init__(self, form: Format, opening: Opening) -> None:
+        self._format = form
+        self._opening = opening
+        self._plan = plan(form, opening.tokenizer, opening.ask)
+        self._choices: dict[int, Choice] = {}
+        self._mode = Mode.CONTENT
+        self._ended = False
+
+    def step(self, event: Input, out: list[Semantic]) -> None:
+        """See Machine."""
+        if type(event) is TokensInput:
+            choice = self._choices.get(event.choice)
+            if choice is not None and not self._ended:
+                choice.tokens(event, out)
+        elif not self._ended:
+            self._rare(event, out)
+
+    def _rare(self, event: Input, out: list[Semantic]) -> None:
+        match event:
+            case PromptInput():
+                self._prompt(event, out)
+            case FinishInput():
+                choice = self._choices.get(event.choice)
+                if choice is not None:
+                    choice.finish(event.reason, event.stop, out)
+            case UsageInput():
+                self._cut(out)
+                reasoning = sum(choice.reasoning for choice in self._choices.values())
+                out += Usage(event.prompt, event.completion, event.cached, reasoning), End()
+            case ErrorInput():
+                self._cut(out)
+                out += Failure(event.kind, event.message, event.code, event.param), End()
+            case AbortInput():
+                self._cut(out)
+                out += Failure(*_ABORTS[event.by]), End()
+            case Tick():
+                out.append(event)
+            case _:
+                pass  # scheduling and timings mean nothing here
+
+    def _prompt(self, event: PromptInput, out: list[Semantic]) -> None:
+        if self._choices:
+            return
+        ask = self._opening.ask
+        calls = self._format.calls is not None and bool(ask.tools) and ask.tool_choice != "none"
+        self._mode = start_mode(self._format, event.tail, calls)
+        for index in range(ask.n):
+            self._admit(index)
+            ids = event.ids if index == 0 and ask.return_token_ids else ()
+            out.append(Start(index, event.count, event.cached, ids))
+
+    def _admit(self, index: int) -> Choice:
+        choice = Choice(self._format, self._plan, self._opening, index, self._mode)
+        self._choices[index] = choice
+        return choice
+
+    def _cut(self, out: list[Semantic]) -> None:
+        self._ended = True
+        for choice in self._choices.values():
+            choice.cut(out)
+
+    def snapshot(self) -> ParserState:
+        """See Machine."""
+        choices = tuple(choice.snapshot() for choice in self._choices.values())
+        return ParserState(self._mode, self._ended, choices)
+
+    def restore(self, state: ParserState) -> None:
+        """Continue from a snapshot."""
+        self._mode = Mode(state.mode)
+        self._ended = state.ended
+        for index, choice in enumerate(state.choices):
+            self._admit(index).restore(choice)

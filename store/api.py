@@ -1,0 +1,178 @@
+"""What every store does: EventStore, its records and its errors.
+
+A store keeps facts and never changes one. Identity of a record is (session, track, layer, seq), seq from 0 without
+gaps. Tracks: ``input`` (engine layer), ``served`` (the three derived layers), ``socket`` (what the socket took),
+``upstream``, ``shadow:ID``, ``expected``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from stages.events import Layer, Opening
+
+Mode: TypeAlias = Literal["full", "lean"]
+"""``full``: all layers; ``lean``: the engine layer, plus a digest per derived layer. (``off`` opens no session.)"""
+
+State: TypeAlias = Literal["open", "closed", "aborted", "torn", "incomplete"]
+"""``open``: its writer lives; ``closed``: ended by itself (also by an error); ``aborted``: somebody ended it; ``torn``:
+its writer died; ``incomplete``: the store failed or lagged and records were lost."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A stored event. ``cause``: seq of the last event of the layer before that was needed to produce it (-1 for an
+    input); ``at``: ns since the opening, shown and measured, never compared."""
+
+    seq: int
+    cause: int
+    at: int
+    event: Any
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Consecutive events of one (track, layer), tapped at one moment. ``causes`` is parallel to ``events``, or empty
+    for inputs."""
+
+    track: str
+    layer: Layer
+    first_seq: int
+    at: int
+    events: Sequence[Any]
+    causes: Sequence[int] = ()
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """What ``lean`` keeps of a derived layer: how many events, and the SHA-256 (hex) over their encodings
+    (``store.codec.digest`` is the definition)."""
+
+    n: int
+    sha256: str
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The projection that people query. Times in unix ns or ns; ``message`` is the final message per choice."""
+
+    session: str
+    opened: int
+    closed: int | None = None
+    state: State = "open"
+    mode: Mode = "full"
+    model: str = ""
+    protocol: str = "chat"
+    parser: str = ""
+    stages: dict[str, str] = {}
+    n: int = 1
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    ttft_ns: int | None = None
+    max_gap_ns: int | None = None
+    finish_reasons: tuple[str, ...] = ()
+    faults: dict[str, int] = {}
+    error: str | None = None
+    message: tuple[dict[str, Any], ...] = ()
+    events: dict[str, int] = {}
+    """``track/layer`` → number of records."""
+    digests: dict[str, Digest] = {}
+    """``track/layer`` → digest, where the mode is ``lean``."""
+
+
+class Trace(msgspec.Struct, kw_only=True):
+    """One whole session in memory, as a store or a trace file gives it. ``blobs``, codecs and packing are resolved."""
+
+    opening: Opening
+    info: SessionInfo
+    records: dict[tuple[str, Layer], list[Record]]
+
+    def events(self, track: str, layer: Layer) -> list[Any]:
+        """The bare events of one track and layer; empty where none were recorded."""
+        return [record.event for record in self.records.get((track, layer), ())]
+
+
+class StoreError(Exception):
+    """Base of the errors of this package. The message names what, where and what to do."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or written: full, locked, read-only, not a store."""
+
+
+class SessionNotFound(StoreError):
+    """No session of this id (or unique prefix of an id)."""
+
+
+class SequenceConflict(StoreError):
+    """Other records are already stored at this identity."""
+
+
+class CorruptRecord(StoreError):
+    """Stored bytes fail their checksum, or do not decode."""
+
+
+class UnknownSchema(StoreError):
+    """Written by a newer Playhead: a schema, codec or event tag that this one does not know."""
+
+
+class SessionWriter(Protocol):
+    """The recording of one session. Used from one thread; the store does its work in another."""
+
+    @property
+    def incomplete(self) -> bool:
+        """Records of this session were lost."""
+        ...
+
+    def append(self, batch: Batch) -> None:
+        """Queue a batch. Never blocks, never raises on a failing store: the session becomes ``incomplete``."""
+        ...
+
+    def close(self, state: Literal["closed", "aborted"]) -> None:
+        """Queue the end: seals what is in the journal and completes the projection. Once; appends after it raise
+        ValueError."""
+        ...
+
+    def committed(self) -> Future[None]:
+        """Resolves when all that was queued before is durable; fails with StoreError if it was lost."""
+        ...
+
+
+class EventStore(Protocol):
+    """A place that keeps sessions. All methods may be called from any thread; ``writer`` objects from one."""
+
+    def writer(self, opening: Opening, mode: Mode = "full") -> SessionWriter:
+        """Begin to record a session. Raises nothing on a failing store: the writer is then ``incomplete``."""
+        ...
+
+    def sessions(self, *, state: State | None = None, limit: int | None = None) -> Iterator[SessionInfo]:
+        """Newest first."""
+        ...
+
+    def search(self, text: str, *, limit: int | None = None) -> Iterator[SessionInfo]:
+        """Full text over the final message; best first."""
+        ...
+
+    def info(self, session: str) -> SessionInfo:
+        """``session``: an id or a unique prefix. Raises SessionNotFound."""
+        ...
+
+    def load(self, session: str) -> Trace:
+        """The whole session. Raises SessionNotFound, CorruptRecord, UnknownSchema."""
+        ...
+
+    def save(self, traces: Iterable[Trace]) -> int:
+        """Import whole sessions; returns how many were new. Raises SequenceConflict if one has other records."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until all that was queued before is durable (or lost and counted)."""
+        ...
+
+    def close(self) -> None:
+        """Flush, then release everything. Idempotent."""
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """Counters since opening: ``batches``, ``records``, ``commits``, ``bytes``, ``lost_records``, ``failures``."""
+        ...

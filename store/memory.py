@@ -1,0 +1,250 @@
+"""MemoryStore: sessions in this process's memory, for tests and short work. Nothing is bounded, nothing is durable."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, Literal
+
+from stages.events import Opening
+from store import codec
+from store.api import Batch, Mode, Record, SequenceConflict, SessionInfo, State, StoreError, StoreUnavailable, Trace
+from store.projection import Projection
+from store.rules import Counters, Key, check_batch, not_found, ordered, saved_info, stored_in
+
+_WORD = re.compile(r"\w+")
+_TERM = re.compile(r'"([^"]*)"?|(\S+)')
+
+
+class _Held:
+    """A session. ``live``: it has a writer. ``given``: its projection, where it was imported."""
+
+    def __init__(self, opening: Opening, mode: Mode, given: SessionInfo | None = None) -> None:
+        self.opening = opening
+        self.mode: Mode = mode
+        self.state: State = given.state if given else "open"
+        self.given = given
+        self.live = given is None
+        self.records: dict[Key, list[Record]] = {}
+        self.projection = Projection(opening, mode)
+        self.digests: dict[Key, codec.RollingDigest] = {}
+
+    def info(self) -> SessionInfo:
+        """The projection now."""
+        if self.given is not None:
+            return self.given
+        counts = {f"{track}/{layer}": len(held) for (track, layer), held in self.records.items()}
+        digests = {f"{track}/{layer}": held.value() for (track, layer), held in self.digests.items()}
+        return self.projection.info(self.state, counts, digests)
+
+
+class MemoryWriter:
+    """See SessionWriter. Everything is done at once, in the caller's thread."""
+
+    def __init__(self, store: MemoryStore, opening: Opening, mode: Mode) -> None:
+        self._store = store
+        self._opening = opening
+        self._mode: Mode = mode
+        self._next: dict[Key, int] = {}
+        self._lost: StoreError | None = None
+        self._closed = False
+        self._held: _Held | None = None
+        self._attached = False
+        try:
+            self._held, self._attached = store.begin(opening, mode)
+        except StoreError as error:
+            self._lose(error)
+
+    def _lose(self, error: StoreError) -> None:
+        self._lost = error
+        self._store.counters.add(failures=1)
+        if self._held is not None:
+            self._held.live = False
+            if self._held.state == "open":
+                self._held.state = "incomplete"
+
+    @property
+    def incomplete(self) -> bool:
+        """See SessionWriter."""
+        return self._lost is not None
+
+    def append(self, batch: Batch) -> None:
+        """See SessionWriter. Raises ValueError after ``close``, and where records were left out."""
+        if self._closed:
+            raise ValueError("append after close")
+        key: Key = (batch.track, batch.layer)
+        n = len(batch.events)
+        following = self._next.get(key, 0)
+        check_batch(batch, following)
+        self._next[key] = max(following, batch.first_seq + n)
+        if not n:
+            return
+        if self._held is not None and self._lost is None:
+            try:
+                with self._store.lock:
+                    self._store.check_open()
+                    self._take(self._held, key, batch)
+            except StoreError as error:
+                self._lose(error)
+        if self._lost is not None:
+            self._store.counters.add(lost_records=n)
+        else:
+            self._store.counters.add(batches=1, records=n, commits=1)
+
+    def _take(self, held: _Held, key: Key, batch: Batch) -> None:
+        n, first = len(batch.events), batch.first_seq
+        if not stored_in(self._mode, *key):
+            if not self._attached:
+                held.projection.add(key, batch.at, batch.events)
+                held.digests.setdefault(key, codec.RollingDigest()).update(batch.events)
+            return
+        records = held.records.setdefault(key, [])
+        causes = batch.causes or [-1] * n
+        mine = list(map(Record, range(first, first + n), causes, [batch.at] * n, batch.events))
+        theirs = records[first : first + n]
+        if mine[: len(theirs)] != theirs:
+            raise SequenceConflict(
+                f"{self._opening.session}, {key}, seq {first}: other records are stored there already."
+            )
+        rest = mine[len(theirs) :]
+        if rest and held.state in ("closed", "aborted"):
+            raise SequenceConflict(f"{self._opening.session}, {key}, seq {len(records)}: the session has ended before.")
+        records += rest
+        held.projection.add(key, batch.at, [record.event for record in rest])
+
+    def close(self, state: Literal["closed", "aborted"]) -> None:
+        """See SessionWriter."""
+        if self._closed:
+            raise ValueError("closed already")
+        self._closed = True
+        if self._held is not None and self._lost is None:
+            self._held.live = False
+            if self._held.state not in ("closed", "aborted"):
+                self._held.state = state
+
+    def committed(self) -> Future[None]:
+        """See SessionWriter."""
+        future: Future[None] = Future()
+        if self._lost is not None:
+            future.set_exception(self._lost)
+        else:
+            future.set_result(None)
+        return future
+
+
+class MemoryStore:
+    """See EventStore."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.counters = Counters()
+        self._sessions: dict[str, _Held] = {}
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raises StoreUnavailable once the store is closed."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed; nothing more is recorded.")
+
+    def begin(self, opening: Opening, mode: Mode) -> tuple[_Held, bool]:
+        """The session to write to, and whether it was there before. Raises SequenceConflict, StoreUnavailable."""
+        with self.lock:
+            self.check_open()
+            held = self._sessions.get(opening.session)
+            if held is None:
+                held = self._sessions[opening.session] = _Held(opening, mode)
+                return held, False
+            if held.live or held.opening != opening:
+                raise SequenceConflict(f"session {opening.session} is in the store; give the new one an id of its own.")
+            return held, True
+
+    def writer(self, opening: Opening, mode: Mode = "full") -> MemoryWriter:
+        """See EventStore."""
+        return MemoryWriter(self, opening, mode)
+
+    def save(self, traces: Iterable[Trace]) -> int:
+        """See EventStore."""
+        new = 0
+        for trace in traces:
+            mine = {key: list(records) for key, records in trace.records.items() if records}
+            with self.lock:
+                self.check_open()
+                held = self._sessions.get(trace.opening.session)
+                if held is None:
+                    held = _Held(trace.opening, trace.info.mode, saved_info(trace))
+                    held.records = mine
+                    self._sessions[trace.opening.session] = held
+                    new += 1
+                elif held.opening != trace.opening or held.records != mine:
+                    raise SequenceConflict(f"session {trace.opening.session} is in the store with other records.")
+        return new
+
+    def sessions(self, *, state: State | None = None, limit: int | None = None) -> Iterator[SessionInfo]:
+        """See EventStore."""
+        with self.lock:
+            infos = [held.info() for held in reversed(self._sessions.values()) if state is None or held.state == state]
+        infos.sort(key=lambda info: info.opened, reverse=True)
+        return iter(infos[:limit])
+
+    def search(self, text: str, *, limit: int | None = None) -> Iterator[SessionInfo]:
+        """See EventStore. All words must be there, in any order; ``"quoted words"`` stand together."""
+        terms = [_words(quoted or word) for quoted, word in _TERM.findall(text)]
+        terms = [term for term in terms if term]
+        found: list[tuple[int, SessionInfo]] = []
+        for info in self.sessions():
+            score = max((_score(terms, message) for message in info.message), default=0) if terms else 0
+            if score:
+                found.append((score, info))
+        found.sort(key=lambda item: item[0], reverse=True)
+        return iter([info for _, info in found][:limit])
+
+    def _find(self, session: str) -> _Held:
+        held = self._sessions.get(session)
+        if held is not None:
+            return held
+        names = sorted(name for name in self._sessions if name.startswith(session))
+        if len(names) != 1 or not session:
+            raise not_found(session, names)
+        return self._sessions[names[0]]
+
+    def info(self, session: str) -> SessionInfo:
+        """See EventStore."""
+        with self.lock:
+            return self._find(session).info()
+
+    def load(self, session: str) -> Trace:
+        """See EventStore."""
+        with self.lock:
+            held = self._find(session)
+            records = {key: list(records) for key, records in held.records.items()}
+            return Trace(opening=held.opening, info=held.info(), records=ordered(records))
+
+    def flush(self) -> None:
+        """See EventStore."""
+
+    def close(self) -> None:
+        """See EventStore. What is there can still be read."""
+        self._closed = True
+
+    def stats(self) -> dict[str, int]:
+        """See EventStore."""
+        return self.counters.get()
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _score(terms: list[list[str]], message: dict[str, Any]) -> int:
+    """How often the terms are there; 0 unless all are."""
+    fields: list[str | None] = [message["reasoning"], message["content"], message.get("refusal")]
+    fields += [f"{call['name']} {call['arguments']}" for call in message["tool_calls"]]
+    words = [_words(field) for field in fields if field]
+    counts = [sum(_count(term, some) for some in words) for term in terms]
+    return sum(counts) if all(counts) else 0
+
+
+def _count(term: list[str], words: list[str]) -> int:
+    return sum(words[at : at + len(term)] == term for at in range(len(words)))

@@ -1,0 +1,74 @@
+"""What all stores do alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from stages.events import LAYERS, Layer
+from store.api import Batch, Mode, SessionInfo, SessionNotFound, Trace
+
+Key: TypeAlias = tuple[str, Layer]
+"""(track, layer)."""
+
+T = TypeVar("T")
+
+
+def ordered(layers: Mapping[Key, T]) -> dict[Key, T]:
+    """By layer, then by track: the order of every trace."""
+    return dict(sorted(layers.items(), key=lambda item: (LAYERS.index(item[0][1]), item[0][0])))
+
+
+class Counters:
+    """The numbers of ``stats()``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = dict.fromkeys(
+            ("batches", "records", "commits", "bytes", "lost_records", "failures"), 0
+        )
+
+    def add(self, **counts: int) -> None:
+        """Add to some."""
+        with self._lock:
+            for name, count in counts.items():
+                self._counts[name] += count
+
+    def get(self) -> dict[str, int]:
+        """A copy."""
+        with self._lock:
+            return dict(self._counts)
+
+
+def check_batch(batch: Batch, following: int) -> None:
+    """Raises ValueError where the batch would leave a hole, or its columns differ in length."""
+    n = len(batch.events)
+    if not 0 <= batch.first_seq <= following or (batch.causes and len(batch.causes) != n):
+        raise ValueError(
+            f"{batch.track}/{batch.layer}: seq {batch.first_seq} with {n} events and {len(batch.causes)} causes "
+            f"cannot follow {following} records"
+        )
+
+
+def stored_in(mode: Mode, track: str, layer: Layer) -> bool:
+    """Whether the records are kept. ``lean`` keeps facts: the engine layer, and what the socket took."""
+    return mode == "full" or layer == "engine" or track == "socket"
+
+
+def saved_info(trace: Trace) -> SessionInfo:
+    """The projection of an imported session. An open one has no writer here, and never will have."""
+    counts = {f"{track}/{layer}": len(records) for (track, layer), records in trace.records.items() if records}
+    state = "torn" if trace.info.state == "open" else trace.info.state
+    return msgspec.structs.replace(trace.info, session=trace.opening.session, state=state, events=counts)
+
+
+def not_found(session: str, candidates: list[str]) -> SessionNotFound:
+    """Why an id or prefix names no session. ``candidates``: some of the ids that begin so."""
+    if len(candidates) > 1:
+        return SessionNotFound(
+            f"{session!r} begins several sessions ({', '.join(candidates[:3])}); give more of the id."
+        )
+    return SessionNotFound(f"no session {session!r}; `playhead sessions list` shows what there is.")

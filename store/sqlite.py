@@ -1,0 +1,268 @@
+"""SqliteStore: sessions in one SQLite file.
+
+Tables: ``sessions`` (one row a session, what people query), ``messages`` (the final message per choice, searched
+through ``messages_fts``), ``segments`` (sealed records), ``journal`` (records not sealed yet), ``blobs`` (by hash),
+``writers`` (who records). Several processes may write to one file; SQLite lets them in one after the other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+from sqlite_utils import Database
+
+from stages.events import Opening
+from store import block
+from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreUnavailable, Trace
+from store.rules import Counters, Key, not_found
+from store.sqlite_commit import Committer, identity
+from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions
+from store.sqlite_schema import Durability, connect, unavailable
+from store.sqlite_settle import is_torn, project, sweep, transaction
+from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
+
+PAGE = 200
+"""Sessions read at once."""
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """See EventStore. Reads see what is committed: ``flush`` first to see all that was appended.
+
+    ``durability``: ``full`` survives a power cut, ``normal`` a killed process. ``create``: make the file if it is
+    missing. ``window_s``: how long a record waits for company before its commit. ``busy_s``: how long to wait for
+    another process's lock. ``queue_bytes``: what may wait to be written; beyond it sessions are dropped, whole from
+    there on. ``on_commit``: called after each commit, in the writer thread, with what became durable.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        create: bool = True,
+        window_s: float = 0.015,
+        busy_s: float = 5.0,
+        queue_bytes: int = 64 << 20,
+        on_commit: CommitHook | None = None,
+    ) -> None:
+        """Raises StoreUnavailable, UnknownSchema."""
+        self._path: str = os.path.abspath(os.fspath(path))
+        self._busy_s = busy_s
+        conn = connect(self._path, create=create, busy_s=busy_s, durability=durability)
+        sweep(conn, self._path, block.Packer())
+        self._counters = Counters()
+        self._queue = Queue(queue_bytes, window_s, 256 << 10)
+        self._committer = Committer(
+            self._path, conn, self._queue, self._counters, busy_s=busy_s, durability=durability, hook=on_commit,
+            let_go=self._let_go,
+        )  # fmt: skip
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._reader: sqlite3.Connection | None = None
+        self._reader_of: tuple[int, int] | None = None
+        self._reading = threading.Lock()
+        atexit.register(self.close)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._committer.run, name="playhead-store", daemon=True)
+                self._thread.start()
+
+    def writer(self, opening: Opening, mode: Mode = "full") -> SqliteWriter:
+        """See EventStore. Recording a session that is there already is allowed where all that comes is equal."""
+        self._start()
+        return SqliteWriter(Session(opening, mode), self._queue, self._counters, self._committer.drop)
+
+    def _call(self, call: Callable[[], T] | None) -> Future[T]:
+        self._start()
+        future: Future[T] = Future()
+        if not self._queue.put(Item(0, future=future, call=call), urgent=True, must=True):
+            future.set_exception(StoreUnavailable(f"{self._path}: the store is closed."))
+        return future
+
+    def save(self, traces: Iterable[Trace]) -> int:
+        """See EventStore. One transaction a trace."""
+        return sum(self._call(partial(self._save, trace)).result() for trace in traces)
+
+    def _save(self, trace: Trace) -> bool:
+        try:
+            conn = self._committer.connected()
+            with transaction(conn):
+                new = self._committer.recording.save(conn, trace)
+        except sqlite3.Error as error:
+            raise unavailable(self._path, error) from error
+        return new
+
+    def flush(self) -> None:
+        """See EventStore."""
+        if self._thread is not None and not self._closed:
+            self._call(None).result()
+
+    def close(self) -> None:
+        """See EventStore."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self.close)
+        self._queue.end()
+        if self._thread is None:
+            self._committer.run()
+        else:
+            self._thread.join()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def stats(self) -> dict[str, int]:
+        """See EventStore."""
+        return self._counters.get()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _read(self) -> Generator[sqlite3.Connection]:
+        """A connection that sees one moment. Raises StoreUnavailable, CorruptRecord."""
+        with self._reading:
+            try:
+                conn = self._connected()
+                conn.execute("BEGIN")
+                try:
+                    yield conn
+                finally:
+                    conn.rollback()
+            except sqlite3.OperationalError as error:
+                raise unavailable(self._path, error) from error
+            except sqlite3.DatabaseError as error:
+                raise CorruptRecord(f"{self._path}: {error}. Restore the file from a backup.") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"{self._path}: the store is closed.")
+        there = identity(self._path)
+        if self._reader is not None and self._reader_of != there:
+            self._reader.close()
+            self._reader = None
+        if self._reader is None:
+            self._committer.check_place()
+            self._reader = connect(self._path, create=False, busy_s=self._busy_s, durability="full")
+            self._reader_of = there
+        return self._reader
+
+    def _shown(self, stored: Stored) -> SessionInfo:
+        return msgspec.structs.replace(stored.info, state="torn") if is_torn(self._path, stored) else stored.info
+
+    def sessions(self, *, state: State | None = None, limit: int | None = None) -> Iterator[SessionInfo]:
+        """See EventStore."""
+        left = limit
+        after: tuple[int, int] | None = None
+        # A torn session that nobody swept yet is stored as open.
+        states = ("open", "torn") if state in ("open", "torn") else (state,)
+        where = f"s.state IN ({', '.join('?' * len(states))})" if state else "1"
+        while left is None or left > 0:
+            page, values = where, [*states] if state else []
+            if after is not None:
+                page += " AND (s.opened, s.id) < (?, ?)"
+                values += [*after]
+            with self._read() as conn:
+                found = select_sessions(
+                    conn, f"WHERE {page}", values, f"ORDER BY s.opened DESC, s.id DESC LIMIT {PAGE}"
+                )
+            for stored in found:
+                info = self._shown(stored)
+                if state is None or info.state == state:
+                    if left is not None:
+                        if left == 0:
+                            return
+                        left -= 1
+                    yield info
+            if len(found) < PAGE:
+                return
+            after = (found[-1].info.opened, found[-1].id)
+
+    def search(self, text: str, *, limit: int | None = None) -> Iterator[SessionInfo]:
+        """See EventStore. All words must be there, in any order; ``"quoted words"`` stand together."""
+        with self._read() as conn:
+            if not any(char.isalnum() for char in text):
+                return
+            db = Database(conn)
+            query = db.table("messages").search_sql(columns=["session"])
+            rows: list[tuple[int]] = conn.execute(query, {"query": db.quote_fts(text)}).fetchall()
+            ids = list(dict.fromkeys(session for (session,) in rows))[:limit]
+            found: dict[int, Stored] = {}
+            for start in range(0, len(ids), PAGE):
+                some = ids[start : start + PAGE]
+                where = f"WHERE s.id IN ({', '.join('?' * len(some))})"
+                found.update((stored.id, stored) for stored in select_sessions(conn, where, some))
+        for row in ids:
+            yield self._shown(found[row])
+
+    def _find(self, conn: sqlite3.Connection, session: str) -> Stored:
+        exact = select_sessions(conn, "WHERE s.session=?", (session,))
+        if exact:
+            return exact[0]
+        found = select_sessions(
+            conn,
+            "WHERE s.session >= ? AND s.session < ?",
+            (session, session + "\U0010ffff"),
+            "ORDER BY s.session LIMIT 3",
+        )
+        if len(found) == 1 and session:
+            return found[0]
+        raise not_found(session, [stored.info.session for stored in found])
+
+    def info(self, session: str) -> SessionInfo:
+        """See EventStore."""
+        with self._read() as conn:
+            stored = self._find(conn, session)
+            if is_torn(self._path, stored):
+                return self._load(conn, stored).info
+            return stored.info
+
+    def load(self, session: str) -> Trace:
+        """See EventStore."""
+        with self._read() as conn:
+            return self._load(conn, self._find(conn, session))
+
+    def _load(self, conn: sqlite3.Connection, stored: Stored) -> Trace:
+        info = stored.info
+        opening = load_opening(conn, info.session)
+        records = {key: held.records for key, held in load_layers(conn, info.session, opening.protocol).items()}
+        if info.state != "open":
+            _all_there(info, records)
+        elif is_torn(self._path, stored):
+            info = project(opening, info.mode, "torn", records, info.digests)
+        else:
+            info = project(opening, info.mode, "open", records, info.digests)
+        return Trace(opening=opening, info=info, records=records)
+
+
+def _all_there(info: SessionInfo, records: dict[Key, list[Record]]) -> None:
+    """The last segments of a layer may be gone without a gap: the projection knows how many there were."""
+    counts = {f"{track}/{layer}": len(held) for (track, layer), held in records.items()}
+    for name, count in info.events.items():
+        if counts.get(name, 0) != count:
+            track, _, layer = name.rpartition("/")
+            raise CorruptRecord(
+                f"session {info.session}, track {track}, layer {layer}, seq {counts.get(name, 0)}: "
+                f"{count} records were stored. Restore the file from a backup."
+            )

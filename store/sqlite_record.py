@@ -1,0 +1,231 @@
+"""What the writer thread of the SQLite store does inside a transaction: sessions, blocks, sealing, whole traces."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from store import block, codec, opening
+from store.api import SequenceConflict, State, StoreError, Trace
+from store.rules import Key, saved_info, stored_in
+from store.sqlite_rows import (
+    Stored,
+    blobs_of,
+    insert_blobs,
+    insert_journal,
+    insert_message,
+    insert_segments,
+    insert_session,
+    load_layers,
+    load_opening,
+    segment,
+    select_sessions,
+    update_session,
+)  # fmt: skip
+from store.sqlite_settle import SEAL, is_torn, settle
+from store.sqlite_writer import Item, LayerState, Session
+
+SEAL_BYTES = 128 << 10
+"""Bytes of encoded events that make a segment before SEAL records do: bounds what the writer holds of a session."""
+
+KNOWN_BLOBS = 10_000
+"""How many names of stored blobs are remembered."""
+
+
+class Recording:
+    """The running sessions of one writer. ``epoch``: its lease."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.epoch = 0
+        self.squeeze = block.Packer()
+        self.live: dict[str, Session] = {}
+        self._known: set[bytes] = set()
+        self._blobs: dict[bytes, bytes] = {}
+
+    def committed(self) -> None:
+        """What was written is durable."""
+        if len(self._known) > KNOWN_BLOBS:
+            self._known.clear()
+        self._known.update(self._blobs)
+        self._blobs.clear()
+        for name in [name for name, session in self.live.items() if session.ending is not None]:
+            del self.live[name]
+
+    def rolled_back(self) -> None:
+        """What was written is not stored; its sessions are to be forgotten."""
+        self._blobs.clear()
+
+    def forget(self, session: Session) -> None:
+        """Nothing more comes of it."""
+        if self.live.get(session.opening.session) is session:
+            del self.live[session.opening.session]
+
+    def moved(self) -> list[Session]:
+        """The file is another one: nothing is stored any more. Returns the sessions that lost their beginning."""
+        sessions = list(self.live.values())
+        self.live.clear()
+        self._known.clear()
+        return sessions
+
+    # --- running sessions -------------------------------------------------------------------------------------------
+
+    def write(
+        self, conn: sqlite3.Connection, items: Iterable[Item], refused: list[tuple[Session, StoreError]]
+    ) -> list[Session]:
+        """Record the items; returns the sessions they are of. ``refused``: those that cannot be recorded further."""
+        touched: dict[Session, None] = {}
+        bad: set[Session] = set()
+        for item in items:
+            session = item.session
+            if session is None or item.future is not None or session.dead is not None or session in bad:
+                continue
+            touched[session] = None
+            try:
+                if item.run is not None and item.key is not None:
+                    self._take(conn, session, item.key, item.run, item)
+                elif item.ending is not None:
+                    session.ending = item.ending
+                else:
+                    self._begin(conn, session)
+            except StoreError as error:
+                refused.append((session, error))
+                bad.add(session)
+                del touched[session]
+        for session in touched:
+            self._write(conn, session, sealing=session.ending is not None)
+        return list(touched)
+
+    def _begin(self, conn: sqlite3.Connection, session: Session) -> None:
+        name = session.opening.session
+        there = select_sessions(conn, "WHERE s.session=?", (name,))
+        if name in self.live or (there and there[0].info.state == "open" and not is_torn(self._path, there[0])):
+            session.attached = True
+            raise SequenceConflict(f"session {name} is being recorded already; give the new one an id of its own.")
+        if there:
+            self._attach(conn, session, there[0])
+        self.live[name] = session
+
+    def _attach(self, conn: sqlite3.Connection, session: Session, there: Stored) -> None:
+        name = session.opening.session
+        session.attached = True
+        if load_opening(conn, name) != session.opening:
+            raise SequenceConflict(
+                f"session {name} is in the store with another opening; give the new one an id of its own."
+            )
+        session.row = there.id
+        session.shut = there.info.state in ("closed", "aborted")
+        if not session.shut:
+            settle(conn, there, "open", self.squeeze)
+            conn.execute("UPDATE sessions SET epoch=? WHERE id=?", (self.epoch, there.id))
+        for key, held in load_layers(conn, name, session.opening.protocol).items():
+            session.layers[key] = LayerState(held.head, len(held.records))
+
+    def _take(self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, item: Item) -> None:
+        session.projection.add(key, run.at, item.events)
+        if session.mode != "full" and not stored_in(session.mode, *key):
+            rolling = session.digests.get(key) or session.digests.setdefault(key, codec.RollingDigest())
+            rolling.add(run.n, run.data)
+            return
+        layer = session.layers.get(key)
+        if layer is None:
+            layer = session.layers[key] = LayerState(block.seed(session.opening.session, *key))
+        if item.blobs:
+            self._blobs.update(item.blobs)
+        if run.first == layer.next and not session.shut:
+            layer.take(run)
+        else:
+            self._compare(conn, session, key, run, layer)
+
+    def _compare(self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, layer: LayerState) -> None:
+        """Records that should be there already: equal ones are passed over, the rest is new."""
+        name, protocol = session.opening.session, session.opening.protocol
+        self._write(conn, session, sealing=False)
+        where = codec.Where(name, *key, run.first)
+        mine = block.unpack(where, run.n, block.pack([run]), protocol, blobs_of(conn, name))
+        held = load_layers(conn, name, protocol)[key].records if layer.next else []
+        theirs = held[run.first : run.first + run.n]
+        if mine[: len(theirs)] != theirs:
+            raise SequenceConflict(f"{where}: other records are stored there already.")
+        rest = mine[len(theirs) :]
+        if rest and session.shut:
+            raise SequenceConflict(f"{where._replace(seq=layer.next)}: the session has ended before.")
+        for more in block.runs(rest, {}):
+            layer.take(more)
+
+    def _write(self, conn: sqlite3.Connection, session: Session, *, sealing: bool) -> None:
+        name = session.opening.session
+        journal: list[Sequence[Any]] = []
+        segments: list[Sequence[Any]] = []
+        for key, layer in session.layers.items():
+            if layer.waiting and (sealing or layer.waiting >= SEAL or layer.waiting_bytes >= SEAL_BYTES):
+                if layer.journalled:
+                    conn.execute("DELETE FROM journal WHERE session=? AND track=? AND layer=?", (name, *key))
+                runs = layer.take_all()
+                where = codec.Where(name, *key, runs[0].first)
+                layer.head, row = segment(where, self.epoch, layer.head, runs, 0, self.squeeze)
+                segments.append(row)
+            elif layer.fresh:
+                journal.append(self._journal_row(name, key, layer))
+        if segments:
+            insert_segments(conn, segments)
+        if journal:
+            insert_journal(conn, journal)
+        self._write_session(conn, session)
+
+    def _journal_row(self, name: str, key: Key, layer: LayerState) -> Sequence[Any]:
+        runs = layer.fresh
+        body = block.pack(runs)
+        layer.journalled += runs
+        layer.fresh = []
+        n = layer.next - runs[0].first
+        return (name, *key, runs[0].first, n, codec.SCHEMA, block.PLAIN, block.crc(body), body)
+
+    def _write_session(self, conn: sqlite3.Connection, session: Session) -> None:
+        if not session.row or session.ending is not None:
+            state: State = session.ending or "open"
+            counts = {f"{track}/{layer}": held.next for (track, layer), held in session.layers.items()}
+            digests = {f"{track}/{layer}": held.value() for (track, layer), held in session.digests.items()}
+            info = session.projection.info(state, counts, digests)
+            if not session.row:
+                packed = opening.pack(session.opening, self._blobs)
+                session.row = insert_session(conn, info, self.epoch, packed, self.squeeze)
+                if session.ending is not None:
+                    insert_message(conn, session.row, info)
+            elif session.attached:
+                for stored in select_sessions(conn, "WHERE s.id=?", (session.row,)):
+                    settle(conn, stored, stored.info.state if session.shut else state, self.squeeze)
+            else:
+                update_session(conn, session.row, info)
+        blobs = [(name, data) for name, data in self._blobs.items() if name not in self._known]
+        if blobs:
+            insert_blobs(conn, blobs, self.squeeze)
+
+    # --- whole sessions ---------------------------------------------------------------------------------------------
+
+    def save(self, conn: sqlite3.Connection, trace: Trace) -> bool:
+        """Store a whole session; False if it is there already. Raises SequenceConflict if with other records."""
+        name = trace.opening.session
+        there = select_sessions(conn, "WHERE s.session=?", (name,))
+        if there:
+            layers = load_layers(conn, name, trace.opening.protocol)
+            held = {key: layer.records for key, layer in layers.items()}
+            mine = {key: list(records) for key, records in trace.records.items() if records}
+            if held != mine or load_opening(conn, name) != trace.opening:
+                raise SequenceConflict(f"session {name} is in the store with other records; nothing of it was changed.")
+            return False
+        blobs: dict[bytes, bytes] = {}
+        segments: list[Sequence[Any]] = []
+        for key, records in trace.records.items():
+            head = block.seed(name, *key)
+            for start in range(0, len(records), SEAL):
+                runs = block.runs(records[start : start + SEAL], blobs)
+                head, row = segment(codec.Where(name, *key, start), None, head, runs, 0, self.squeeze)
+                segments.append(row)
+        info = saved_info(trace)
+        row_id = insert_session(conn, info, None, opening.pack(trace.opening, blobs), self.squeeze)
+        insert_message(conn, row_id, info)
+        insert_blobs(conn, blobs.items(), self.squeeze)
+        insert_segments(conn, segments)
+        return True

@@ -1,0 +1,225 @@
+"""Rows of the SQLite store and what they mean: sessions, messages, blobs, blocks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from stages.events import Opening
+from store import block, codec, opening
+from store.api import CorruptRecord, Digest, Record, SessionInfo
+from store.rules import Key, ordered
+
+_json = msgspec.json.Encoder().encode
+
+COLUMNS = (
+    "session", "opened", "closed", "state", "mode", "model", "protocol", "parser", "stages", "n", "prompt_tokens",
+    "completion_tokens", "ttft_ns", "max_gap_ns", "finish_reasons", "faults", "error", "events", "digests",
+)  # fmt: skip
+"""The fields of SessionInfo in the table; ``message`` has a table of its own. Those in _JSON are JSON text."""
+
+_JSON: dict[str, Any] = {
+    "stages": dict[str, str],
+    "finish_reasons": tuple[str, ...],
+    "faults": dict[str, int],
+    "events": dict[str, int],
+    "digests": dict[str, Digest],
+}
+_INSERT = (
+    f"INSERT INTO sessions ({', '.join(COLUMNS)}, epoch, schema, codec, crc32, opening) "
+    f"VALUES ({', '.join('?' * (len(COLUMNS) + 5))})"
+)
+_UPDATE = f"UPDATE sessions SET {', '.join(f'{name}=?' for name in COLUMNS)} WHERE session=?"
+_SELECT = f"SELECT id, epoch, {', '.join(f's.{name}' for name in COLUMNS)} FROM sessions s"
+
+
+class Stored(msgspec.Struct):
+    """A row of ``sessions`` with its message."""
+
+    id: int
+    epoch: int | None
+    info: SessionInfo
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+def _values(info: SessionInfo) -> list[Any]:
+    values = [getattr(info, name) for name in COLUMNS]
+    return [_json(value).decode() if name in _JSON else value for name, value in zip(COLUMNS, values, strict=True)]
+
+
+def insert_session(
+    conn: sqlite3.Connection, info: SessionInfo, epoch: int | None, packed: bytes, squeeze: block.Packer
+) -> int:
+    """Add a session without its message; returns its row id. ``packed``: the stored opening."""
+    kind, stored = squeeze.squeeze(packed)
+    values = [*_values(info), epoch, codec.SCHEMA, kind, block.crc(stored), stored]
+    row = conn.execute(_INSERT, values).lastrowid
+    return row or 0
+
+
+def update_session(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
+    """Replace the projection and the message of a session."""
+    conn.execute(_UPDATE, [*_values(info), info.session])
+    conn.execute("DELETE FROM messages WHERE session=?", (row,))
+    insert_message(conn, row, info)
+
+
+def insert_message(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
+    """Add the final message; triggers index it."""
+    conn.executemany(
+        "INSERT INTO messages (session, choice, reasoning, content, refusal, tool_calls) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (
+                row, choice, message.get("reasoning"), message.get("content"), message.get("refusal"),
+                _json(message["tool_calls"]).decode() if message.get("tool_calls") else None,
+            )
+            for choice, message in enumerate(info.message)
+        ],
+    )  # fmt: skip
+
+
+def select_sessions(
+    conn: sqlite3.Connection, where: str = "", parameters: Sequence[Any] = (), tail: str = ""
+) -> list[Stored]:
+    """The sessions that ``where`` describes (SQL over ``s``), in the order of ``tail``."""
+    rows = conn.execute(f"{_SELECT} {where} {tail}", parameters).fetchall()
+    messages = _messages(conn, [row[0] for row in rows])
+    return [_stored(row, messages.get(row[0], ())) for row in rows]
+
+
+def _stored(row: Sequence[Any], message: tuple[dict[str, Any], ...]) -> Stored:
+    fields: dict[str, Any] = dict(zip(COLUMNS, row[2:], strict=True))
+    try:
+        for name, kind in _JSON.items():
+            fields[name] = msgspec.json.decode(fields[name], type=kind)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise CorruptRecord(f"session {row[2]}: a column of its row does not decode ({error}).") from error
+    return Stored(row[0], row[1], SessionInfo(**fields, message=message))
+
+
+def _messages(conn: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[dict[str, Any], ...]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for start in range(0, len(ids), 500):
+        some = ids[start : start + 500]
+        rows = conn.execute(
+            "SELECT session, reasoning, content, refusal, tool_calls FROM messages "
+            f"WHERE session IN ({', '.join('?' * len(some))}) ORDER BY session, choice",
+            some,
+        )
+        for session, reasoning, content, refusal, calls in rows:
+            message: dict[str, Any] = {
+                "reasoning": reasoning,
+                "content": content,
+                "tool_calls": msgspec.json.decode(calls) if calls else [],
+            }
+            if refusal is not None:
+                message["refusal"] = refusal
+            found.setdefault(session, []).append(message)
+    return {session: tuple(messages) for session, messages in found.items()}
+
+
+# --- blobs and openings ---------------------------------------------------------------------------------------------
+
+
+def insert_blobs(conn: sqlite3.Connection, blobs: Iterable[tuple[bytes, bytes]], squeeze: block.Packer) -> None:
+    """Add those that are not there."""
+    rows: list[tuple[bytes, int, int, bytes]] = []
+    for name, data in blobs:
+        kind, stored = squeeze.squeeze(data)
+        rows.append((name, kind, block.crc(stored), stored))
+    conn.executemany("INSERT OR IGNORE INTO blobs (hash, codec, crc32, body) VALUES (?, ?, ?, ?)", rows)
+
+
+def blobs_of(conn: sqlite3.Connection, session: str) -> codec.Blobs:
+    """A reader of blobs."""
+
+    def load(name: bytes) -> bytes:
+        row = conn.execute("SELECT codec, crc32, body FROM blobs WHERE hash=?", (name,)).fetchone()
+        where = f"session {session}, blob {name.hex()}"
+        if row is None:
+            raise CorruptRecord(f"{where}: it is missing. Restore the file from a backup.")
+        data = block.check(where, *row)
+        if codec.blob(data) != name:
+            raise CorruptRecord(f"{where}: its bytes are others. Restore the file from a backup.")
+        return data
+
+    return load
+
+
+def load_opening(conn: sqlite3.Connection, session: str) -> Opening:
+    """Raises CorruptRecord, UnknownSchema."""
+    schema, *stored = conn.execute(
+        "SELECT schema, codec, crc32, opening FROM sessions WHERE session=?", (session,)
+    ).fetchone()
+    data = block.check(f"session {session}, opening", *stored)
+    return opening.unpack(session, data, blobs_of(conn, session), schema)
+
+
+# --- blocks ---------------------------------------------------------------------------------------------------------
+
+_SEGMENTS = (
+    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, prev_hash, hash FROM segments WHERE session=? "
+    "ORDER BY track, layer, first_seq"
+)
+_JOURNAL = (
+    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, NULL, NULL FROM journal WHERE session=? "
+    "ORDER BY track, layer, first_seq"
+)
+
+
+class Layered(msgspec.Struct):
+    """One stored layer: its records, and where its hash chain and its segments end."""
+
+    records: list[Record]
+    head: bytes
+    sealed: int = 0
+
+
+def load_layers(conn: sqlite3.Connection, session: str, protocol: str) -> dict[Key, Layered]:
+    """All records of a session, segments and journal, checked. In the order of the layers, then of the tracks.
+
+    Raises CorruptRecord (checksum, hash chain, a missing block), UnknownSchema.
+    """
+    layers: dict[Key, Layered] = {}
+    blobs = blobs_of(conn, session)
+    for sealed, query in ((True, _SEGMENTS), (False, _JOURNAL)):
+        for track, layer, first, n, schema, kind, crc32, stored, before, after in conn.execute(query, (session,)):
+            where = codec.Where(session, track, layer, first)
+            held = layers.get((track, layer))
+            if held is None:
+                held = layers[track, layer] = Layered([], block.seed(session, track, layer))
+            if first != len(held.records):
+                raise CorruptRecord(f"{where._replace(seq=len(held.records))}: the records up to {first} are missing.")
+            body = block.check(where, kind, crc32, stored)
+            if sealed:
+                head = block.link(held.head, stored)
+                if (before, after) != (held.head, head):
+                    raise CorruptRecord(f"{where}: the hash chain is broken. Restore the file from a backup.")
+                held.head, held.sealed = head, first + n
+            held.records += block.unpack(where, n, body, protocol, blobs, schema)
+    return ordered(layers)
+
+
+def insert_journal(conn: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:
+    """Add journal rows: session, track, layer, first_seq, n, schema, codec, crc32, body."""
+    conn.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def insert_segments(conn: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:
+    """Add segments: session, track, layer, first_seq, epoch, prev_hash, hash, flags, n, schema, codec, crc32, body."""
+    conn.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def segment(
+    where: codec.Where, epoch: int | None, head: bytes, runs: Sequence[block.Run], flags: int, squeeze: block.Packer
+) -> tuple[bytes, list[Any]]:
+    """(the chain's new head, the row) of consecutive runs."""
+    kind, stored = squeeze.squeeze(block.pack(runs))
+    after = block.link(head, stored)
+    n = runs[-1].first + runs[-1].n - runs[0].first
+    return after, [*where, epoch, head, after, flags, n, codec.SCHEMA, kind, block.crc(stored), stored]

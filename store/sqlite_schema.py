@@ -1,0 +1,154 @@
+"""Opening a SQLite file as a store: checks, migrations, pragmas."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypeAlias
+
+from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
+
+from store.api import StoreUnavailable, UnknownSchema
+
+Durability: TypeAlias = Literal["full", "normal"]
+"""SQLite's ``synchronous``: ``full`` survives a power cut, ``normal`` a killed process."""
+
+APPLICATION = 0x506C6179
+"""In the file's header: this is a Playhead store."""
+
+LAYOUT = 1
+"""The version of the tables (``user_version``); rises with each migration."""
+
+migrations = Migrations("playhead")
+
+
+@migrations()
+def first(db: Database) -> None:
+    """The tables of layout 1."""
+    db.table("writers").create({"epoch": int, "pid": int}, pk="epoch")
+    db.table("blobs").create({"hash": bytes, "codec": int, "crc32": int, "body": bytes}, pk="hash")
+    key = {"session": str, "track": str, "layer": str, "first_seq": int}
+    body = {"n": int, "schema": int, "codec": int, "crc32": int, "body": bytes}
+    db.table("journal").create({**key, **body}, pk=tuple(key))
+    db.table("segments").create(
+        {**key, "epoch": int, "prev_hash": bytes, "hash": bytes, "flags": int, **body}, pk=tuple(key)
+    )
+    sessions = db.table("sessions").create(
+        {
+            "id": int, "session": str, "opened": int, "closed": int, "state": str, "mode": str, "model": str,
+            "protocol": str, "parser": str, "stages": str, "n": int, "prompt_tokens": int, "completion_tokens": int,
+            "ttft_ns": int, "max_gap_ns": int, "finish_reasons": str, "faults": str, "error": str, "events": str,
+            "digests": str, "epoch": int, "schema": int, "codec": int, "crc32": int, "opening": bytes,
+        },
+        pk="id",
+    )  # fmt: skip
+    sessions.create_index(["session"], unique=True)
+    sessions.create_index(["opened"])
+    messages = db.table("messages").create(
+        {"id": int, "session": int, "choice": int, "reasoning": str, "content": str, "refusal": str, "tool_calls": str},
+        pk="id",
+        foreign_keys=[("session", "sessions", "id")],
+    )
+    messages.create_index(["session", "choice"], unique=True)
+    messages.enable_fts(["reasoning", "content", "refusal", "tool_calls"], create_triggers=True)
+
+
+def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -> sqlite3.Connection:
+    """Open ``path``, and make the tables where there are none. Any thread may use the result, one at a time.
+
+    Raises StoreUnavailable (a folder, another kind of file, read-only, locked; missing where ``create`` is false),
+    UnknownSchema (tables of a newer Playhead).
+    """
+    _check_file(path, create)
+    conn: sqlite3.Connection | None = None
+    try:
+        conn = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+        _patient(partial(_prepare, path, conn), busy_s)
+        conn.execute(f"PRAGMA synchronous={durability}")
+        return conn
+    except BaseException as error:
+        if conn is not None:
+            conn.close()
+        if isinstance(error, sqlite3.Error):
+            raise unavailable(path, error) from error
+        raise
+
+
+def _check_file(path: str, create: bool) -> None:
+    if os.path.isdir(path):
+        raise StoreUnavailable(f"{path} is a folder; name a file, for instance {os.path.join(path, 'playhead.db')}.")
+    if not os.path.exists(path):
+        if not create:
+            raise StoreUnavailable(f"{path} does not exist; check the name.")
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise StoreUnavailable(f"{path}: the folder {folder} does not exist; make it first.")
+        return
+    # The file is not read here: closing it would drop the locks that SQLite holds on it in this process.
+    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise StoreUnavailable(f"{path} is read-only; make it writable, or copy it to where you may write.")
+
+
+def _pragma(conn: sqlite3.Connection, name: str) -> int:
+    value: int = conn.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
+
+
+def _prepare(path: str, conn: sqlite3.Connection) -> None:
+    if _is_store(path, conn):
+        return
+    conn.execute("PRAGMA journal_mode=WAL")
+    # One process at a time makes the tables; the others find them made.
+    conn.execute("BEGIN IMMEDIATE")
+    if not _is_store(path, conn):
+        migrations.apply(Database(conn))
+        conn.execute(f"PRAGMA application_id={APPLICATION}")
+        conn.execute(f"PRAGMA user_version={LAYOUT}")
+    conn.execute("COMMIT")
+
+
+def _is_store(path: str, conn: sqlite3.Connection) -> bool:
+    """True for a store of this layout, False for one to be made or migrated."""
+    version = _pragma(conn, "user_version")
+    if _pragma(conn, "application_id") == APPLICATION:
+        if version > LAYOUT:
+            raise UnknownSchema(
+                f"{path} has tables of layout {version}; this Playhead knows up to {LAYOUT}. Install a newer one."
+            )
+        return version == LAYOUT
+    if _pragma(conn, "schema_version"):
+        raise StoreUnavailable(f"{path} is a SQLite file, but not a Playhead store; name another file.")
+    return False
+
+
+def _patient(action: Callable[[], None], busy_s: float) -> None:
+    """Call again while others hold the lock: SQLite does not wait by itself where it could dead-lock."""
+    deadline = time.monotonic() + busy_s
+    while True:
+        try:
+            action()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def unavailable(path: str, error: Exception) -> StoreUnavailable:
+    """What a SQLite error means to people."""
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        advice = "another program holds its lock; end it, or wait"
+    elif "full" in text:
+        advice = "the disk is full; make room"
+    elif "readonly" in text:
+        advice = "it is read-only; make it writable"
+    elif "not a database" in text:
+        advice = "it is not a Playhead store; if it is a trace, `playhead import` reads it"
+    else:
+        advice = "check the disk and the file's permissions"
+    return StoreUnavailable(f"{path}: {text}; {advice}.")

@@ -1,0 +1,209 @@
+"""The trace file: sessions as JSON Lines, made to be read and compared line by line.
+
+A header line (``{"playhead": 1, "opening": …, "info": …, "blobs": …}``), then one line a record
+(``{"track", "layer", "seq", "cause", "at", "event"}``; inputs have no cause) in a fixed order: by layer, then track,
+then seq. Writing what was read gives the same bytes. A name that ends in ``.zst`` is compressed. A file may hold
+several sessions, one after the other; in a folder, every ``*.jsonl`` and ``*.jsonl.zst`` is a trace file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zstandard
+
+from stages.events import Layer, Opening
+from store import codec, named
+from store.api import CorruptRecord, Record, SessionInfo, StoreError, StoreUnavailable, Trace, UnknownSchema
+from store.rules import Key, ordered
+
+SUFFIXES = (".jsonl", ".jsonl.zst")
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    track: str
+    layer: Layer
+    seq: int
+    cause: int = -1
+    at: int = 0
+    event: Any = None
+
+
+class _RawLine(msgspec.Struct, forbid_unknown_fields=True):
+    track: str
+    layer: Layer
+    seq: int
+    event: msgspec.Raw
+    cause: int = -1
+    at: int = 0
+
+
+class _Header(msgspec.Struct):
+    playhead: int
+    opening: dict[str, Any]
+    info: dict[str, Any] = {}
+    blobs: named.PromptBlobs = {}
+
+
+_encoder = msgspec.json.Encoder()
+_LINE = msgspec.json.Decoder(_RawLine)
+_HEADER = msgspec.json.Decoder(_Header)
+_IS_HEADER = re.compile(rb'\s*\{\s*"playhead"')
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def dumps(trace: Trace) -> bytes:
+    """One session as the text of a trace file."""
+    blobs: named.PromptBlobs = {}
+    lines: list[bytes] = []
+    for (track, layer), records in ordered(trace.records).items():
+        lines += [
+            _encoder.encode(
+                _Line(track, layer, record.seq, record.cause, record.at, named.show(layer, record.event, blobs))
+            )
+            for record in records
+        ]
+    header: dict[str, Any] = {
+        "playhead": codec.SCHEMA,
+        "opening": named.plain(trace.opening),
+        "info": named.plain(trace.info),
+        "blobs": blobs,
+    }
+    return b"\n".join([_encoder.encode(header), *lines, b""])
+
+
+def write(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Write one session to a file. Raises StoreUnavailable."""
+    data = dumps(trace)
+    if os.fspath(path).endswith(".zst"):
+        data = zstandard.compress(data, 10)
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise StoreUnavailable(f"{os.fspath(path)} cannot be written ({error.strerror}).") from error
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> Trace:
+    """The one session of a file. Raises StoreUnavailable, CorruptRecord (naming file and line), UnknownSchema."""
+    traces = list(_read_file(Path(path)))
+    if len(traces) != 1:
+        raise CorruptRecord(f"{os.fspath(path)}: one session expected, {len(traces)} found.")
+    return traces[0]
+
+
+def read_many(path: str | os.PathLike[str]) -> Iterator[Trace]:
+    """The sessions of a file, or of all trace files in a folder, by name, deeply. Raises as ``read``."""
+    root = Path(path)
+    if not root.is_dir():
+        yield from _read_file(root)
+        return
+    for file in sorted(file for file in root.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file()):
+        yield from _read_file(file)
+
+
+def _read_file(path: Path) -> Iterator[Trace]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read ({error.strerror}).") from error
+    if path.name.endswith(".zst"):
+        unpacker = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            data = unpacker.decompress(data)
+        except zstandard.ZstdError as error:
+            raise CorruptRecord(f"{path}: it does not decompress ({error}).") from error
+        if not unpacker.eof:
+            raise CorruptRecord(f"{path}: it is cut short.")
+    return loads(data, str(path))
+
+
+def loads(data: bytes, name: str = "trace", upcasts: codec.Upcasts = codec.UPCASTS) -> Iterator[Trace]:
+    """The sessions in the text of a trace file; ``name`` is for messages. Raises CorruptRecord, UnknownSchema."""
+    held: _Reading | None = None
+    number = 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        where = f"{name}, line {number}"
+        if not line.strip():
+            continue
+        if _IS_HEADER.match(line):
+            if held is not None:
+                yield held.trace(where)
+            held = _Reading(line, where, upcasts)
+        elif held is None:
+            raise CorruptRecord(f"{where}: the header of a trace expected.")
+        else:
+            held.add(line, where)
+    if held is None:
+        raise CorruptRecord(f"{name}, line 1: the header of a trace expected.")
+    yield held.trace(f"{name}, line {number}")
+
+
+class _Reading:
+    """A session while its lines come."""
+
+    def __init__(self, line: bytes, where: str, upcasts: codec.Upcasts) -> None:
+        try:
+            header = _HEADER.decode(line)
+            self._steps = upcasts.since(header.playhead, where)
+            opening: Any = header.opening
+            for step in self._steps:
+                opening = step.opening(opening)
+            if "request" in opening:
+                opening["request"] = named.untext(msgspec.convert(opening["request"], named.Text))
+            self._opening = msgspec.convert(opening, Opening)
+            self._info = msgspec.convert(
+                {"session": self._opening.session, "opened": self._opening.opened, **header.info}, SessionInfo
+            )
+        except (msgspec.DecodeError, ValueError) as error:
+            raise CorruptRecord(f"{where}: not the header of a trace ({error}).") from error
+        self._blobs = header.blobs
+        self._records: dict[Key, list[Record]] = {}
+
+    def add(self, line: bytes, where: str) -> None:
+        """The next record."""
+        try:
+            raw = _LINE.decode(line)
+        except msgspec.DecodeError as error:
+            raise CorruptRecord(f"{where}: not a record ({error}).") from error
+        records = self._records.setdefault((raw.track, raw.layer), [])
+        if raw.seq != len(records):
+            raise CorruptRecord(f"{where}: {raw.track}/{raw.layer} seq {len(records)} expected, {raw.seq} found.")
+        records.append(Record(raw.seq, raw.cause, raw.at, self._event(raw, where)))
+
+    def _event(self, raw: _RawLine, where: str) -> Any:
+        data: bytes | msgspec.Raw = raw.event
+        try:
+            if self._steps:
+                value: Any = msgspec.json.decode(data)
+                for step in self._steps:
+                    value = step.named(raw.layer, value)
+                data = _encoder.encode(value)
+            return named.read(raw.layer, data, self._opening.protocol, self._blobs)
+        except StoreError as error:
+            raise type(error)(f"{where}: {error}") from error
+        except msgspec.DecodeError as error:
+            tag = named.unknown_tag(raw.layer, data)
+            if tag is not None:
+                raise UnknownSchema(
+                    f"{where}: unknown event {tag!r}; written by a newer Playhead? Install it."
+                ) from error
+            raise CorruptRecord(f"{where}: not an event of layer {raw.layer} ({error}).") from error
+
+    def trace(self, where: str) -> Trace:
+        """The session, now that it is over."""
+        counts = {f"{track}/{layer}": len(held) for (track, layer), held in self._records.items()}
+        for key, count in self._info.events.items():
+            found = counts.get(key, 0)
+            if found != count:
+                raise CorruptRecord(f"{where}: {key} has {found} of {count} records; the file is cut, or was edited.")
+        return Trace(opening=self._opening, info=self._info, records=ordered(self._records))

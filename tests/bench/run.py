@@ -1,0 +1,316 @@
+"""make bench: what a token costs, step by step. Prints a table and, with --json F, writes it.
+
+Every figure is the median of several rounds in one run, in CPU µs of the process (all threads) per token unless said
+otherwise. The first line is a bare skeleton of the three steps, so that figures of different machines can be compared
+as ratios to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.recorder import SessionRecorder
+from pipeline.session import Session
+from replay.derive import derive_layers
+from stages import catalog
+from stages.events import FinishInput, Input, Opening, PromptInput, TokensInput, UsageInput
+from store import open_store
+from store.api import EventStore
+from tests.support.live import ListStream, opening
+
+TOKENS = 2_000
+ROUNDS = 7
+WORDS = (
+    "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
+    "one were all her would there their we him been has when who will no more if out so said what up its about into "
+    "than them can only other new some could time these two may then do first any my now such like our over man me "
+    "even most made after also did many before must through back years where much your way well down should because"
+).split()
+
+
+def pieces(n: int) -> list[str]:
+    """n word-like tokens of English-looking text: 4.4 characters each or so, with punctuation and names."""
+    import random
+
+    rng = random.Random(7)
+    made: list[str] = []
+    while len(made) < n:
+        word = rng.choice(WORDS) if rng.random() < 0.8 else "".join(rng.choices("bcdfgklmnprstaeiou", k=rng.randint(3, 11)))
+        made += [" " + word[:6], *([word[6:]] if len(word) > 6 else ())]
+        if rng.random() < 0.12:
+            made.append(rng.choice((",", ".", ";", ":", "\n\n", " -")))
+    return made[:n]
+
+
+def inputs(n: int, *, before: str = "") -> list[Input]:
+    """One choice of n tokens, a token a step."""
+    texts = [*([before] if before else ()), *pieces(n)]
+    steps: list[Input] = [
+        TokensInput(0, (abs(hash(text)) % 49000 + 1000,), (text.encode(),), text) for text in texts
+    ]
+    return [PromptInput((1, 2, 3), "<|im_start|>assistant\n", 3), *steps, FinishInput(0, "eos", 311), UsageInput(3, n)]
+
+
+def per_token(work: Callable[[], Any], n: int = TOKENS, rounds: int = ROUNDS) -> float:
+    """CPU µs per token, median of rounds, garbage collection out of the way."""
+    found: list[float] = []
+    for _ in range(rounds):
+        gc.collect()
+        start = time.process_time_ns()
+        work()
+        found.append((time.process_time_ns() - start) / 1000 / n)
+    return statistics.median(found)
+
+
+# --- fold -----------------------------------------------------------------------------------------------------------
+
+
+class _Text(msgspec.Struct, frozen=True, gc=False):
+    text: str
+
+
+class _Chunk(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    choices: tuple[_Text, ...]
+
+
+def skeleton(steps: list[Input]) -> list[bytes]:
+    """The least that three steps can do: decode, wrap, encode."""
+    encode = msgspec.json.Encoder().encode
+    semantic = [_Text(step.pieces[0].decode()) for step in steps if type(step) is TokensInput]
+    chunks = [_Chunk("chatcmpl-1", (event,)) for event in semantic]
+    return [b"data: " + encode(chunk) + b"\n\n" for chunk in chunks]
+
+
+def bench_fold(rows: list[tuple[str, float, str]]) -> None:
+    """The pure part."""
+    steps = inputs(TOKENS)
+    rows.append(("bare skeleton of the three steps", per_token(lambda: skeleton(steps)), "µs/token"))
+    for name, parser, given in (
+        ("fold, plain content", "plain", steps),
+        ("fold, hermes content", "hermes", steps),
+        ("fold, hermes reasoning", "hermes", inputs(TOKENS, before="<think>")),
+    ):
+        opened = opening(parser)
+        layers = catalog.layers(opened)
+        rows.append((name, per_token(lambda o=opened, g=given, la=layers: derive_layers(o, g, la)), "µs/token"))
+    opened = opening("hermes")
+    layers = catalog.layers(opened)
+    semantic = derive_layers(opened, steps, layers).semantic.events
+    chunks = derive_layers(opened, steps, layers).chunk.events
+    for name, stage, events in (
+        ("  of which parse (hermes)", layers.semantic, steps),
+        ("  of which chunk", layers.encoder, semantic),
+        ("  of which frame", layers.framer, chunks),
+    ):
+        rows.append((name, per_token(lambda s=stage, e=events: _run(s, opened, e)), "µs/token"))
+
+
+def _run(stage: Any, opened: Opening, events: list[Any]) -> None:
+    step = stage.start(opened).step
+    out: list[Any] = []
+    for event in events:
+        step(event, out)
+
+
+# --- live -----------------------------------------------------------------------------------------------------------
+
+
+class Lockstep(ListStream):
+    """Gives the next input only when the frame of the one before was read."""
+
+    def __init__(self, groups: list[list[Input]]) -> None:
+        super().__init__(groups)
+        self._go = anyio.Event()
+
+    def read(self) -> None:
+        """A frame was read."""
+        self._go.set()
+
+    async def receive(self) -> list[Input]:
+        group = await super().receive()
+        if type(group[0]) is TokensInput:
+            await self._go.wait()
+            self._go = anyio.Event()
+        return group
+
+
+async def _live(opened: Opening, steps: list[Input], store: EventStore | None, *, awaited: bool) -> None:
+    groups = [[step] for step in steps] if awaited else [steps[i : i + 256] for i in range(0, len(steps), 256)]
+    stream = Lockstep(groups) if awaited else ListStream(groups)
+    writer = store.writer(opened) if store is not None else None
+    recorder = SessionRecorder(writer, lambda: time.monotonic_ns() - start)
+    start = time.monotonic_ns()
+    session = Session(opened, catalog.layers(opened), stream, recorder)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.run)
+        async with session.frames as frames:
+            async for _ in frames:
+                if isinstance(stream, Lockstep):
+                    stream.read()
+    recorder.close("closed")
+
+
+def _sessions() -> Iterator[Opening]:
+    number = 0
+    while True:
+        number += 1
+        yield msgspec.structs.replace(opening("hermes"), session=f"{number:032x}")
+
+
+def bench_live(rows: list[tuple[str, float, str]]) -> None:
+    """Through the channels, on the event loop that the server uses."""
+    # Every step makes a frame: a line feed would be held back, and in lockstep nothing would follow it.
+    steps = [step for step in inputs(TOKENS) if not (isinstance(step, TokensInput) and step.text.isspace())]
+    fresh = _sessions()
+    for recording in (False, True):
+        for awaited in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                store = open_store(str(Path(folder) / "bench.db")) if recording else None
+
+                def work(store: EventStore | None = store, awaited: bool = awaited) -> None:
+                    anyio.run(
+                        lambda: _live(next(fresh), steps, store, awaited=awaited),
+                        backend_options={"use_uvloop": True},
+                    )
+                    if store is not None:
+                        store.flush()
+
+                work()
+                name = "live, every token awaited" if awaited else "live, engine running ahead"
+                rows.append((f"{name}, {'recorded' if recording else 'not recorded'}", per_token(work), "µs/token"))
+                if store is not None:
+                    store.close()
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------------
+
+
+def bench_bytes(rows: list[tuple[str, float, str]], n: int = 500, sessions: int = 40) -> None:
+    """What the store's file grows by."""
+    steps = inputs(n)
+    for mode in ("full", "lean"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "bench.db"
+            for opened in (next(found) for found in [_sessions()] for _ in range(sessions)):
+                store = open_store(str(path))
+                _record(store, opened, steps, mode)
+                store.close()
+            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+            rows.append((f"stored, {mode}, sessions of {n} tokens", size / n / sessions, "bytes/token"))
+
+
+def _record(store: EventStore, opened: Opening, steps: list[Input], mode: Any) -> None:
+    recorder = SessionRecorder(store.writer(opened, mode), iter(range(10**6, 10**12, 35_000_000)).__next__)
+    derived = derive_layers(opened, steps, catalog.layers(opened))
+    recorder.tap("input", "engine")(steps, [])
+    for layer in ("semantic", "chunk", "frame"):
+        track = derived.track(layer)
+        recorder.tap("served", layer)(track.events, track.causes)
+    recorder.close("closed")
+
+
+# --- HTTP -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(record: str, folder: str) -> Iterator[str]:
+    """A real server process with the scripted engine; gives its host:port."""
+    script = Path(folder) / "script.json"
+    script.write_text(json.dumps({"scripts": [{"steps": pieces(500)}]}))
+    port = "18431"
+    command = [
+        sys.executable, "-m", "pipeline.cli", "serve", "--engine", "scripted", "--script", str(script), "--port", port,
+        "--store", str(Path(folder) / f"{record}.db"), "--record", record,
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if b"Stop with" in line:
+                    break
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+async def _client(address: str, body: bytes) -> int:
+    host, _, port = address.partition(":")
+    async with await anyio.connect_tcp(host, int(port)) as stream:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        await stream.send(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        blocks = 0
+        try:
+            while True:
+                blocks += (await stream.receive(1 << 16)).count(b"data: ")
+        except anyio.EndOfStream:
+            return blocks
+
+
+async def _clients(address: str, clients: int, each: int) -> float:
+    body = msgspec.json.encode({"stream": True, "messages": [{"role": "user", "content": "go"}]})
+    counts: list[int] = []
+
+    async def one() -> None:
+        for _ in range(each):
+            counts.append(await _client(address, body))
+
+    start = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(clients):
+            tasks.start_soon(one)
+    assert min(counts) >= 500, counts
+    return sum(counts) / (time.perf_counter() - start)
+
+
+def bench_http(rows: list[tuple[str, float, str]]) -> None:
+    """Tokens/s (wall) that leave a real server process for raw sockets; client and server share the machine."""
+    for record in ("off", "full"):
+        with tempfile.TemporaryDirectory() as folder, server(record, folder) as address:
+            for clients, each in ((1, 10), (32, 2)):
+                anyio.run(_clients, address, clients, 1)
+                rates = [anyio.run(_clients, address, clients, each) for _ in range(5)]
+                rows.append((f"HTTP, {clients} clients, record {record}", statistics.median(rates), "tokens/s"))
+
+
+def main() -> None:
+    """Run all and print the table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--json", type=Path)
+    options.add_argument("--only", choices=["fold", "live", "bytes", "http"])
+    chosen = options.parse_args()
+    rows: list[tuple[str, float, str]] = []
+    parts = {"fold": bench_fold, "live": bench_live, "bytes": bench_bytes, "http": bench_http}
+    for name, part in parts.items():
+        if chosen.only in (None, name):
+            part(rows)
+    table = Table(box=None, header_style="dim")
+    table.add_column("what")
+    table.add_column("median", justify="right")
+    table.add_column("unit")
+    for what, value, unit in rows:
+        table.add_row(what, f"{value:,.0f}" if value >= 100 else f"{value:.2f}", unit)
+    Console().print(table)
+    if chosen.json:
+        chosen.json.write_text(json.dumps([{"what": w, "value": v, "unit": u} for w, v, u in rows], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Fixtures and settings of all tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# Deterministic everywhere: the same examples on each run. HYPOTHESIS_PROFILE=explore looks for new ones.
+settings.register_profile("default", derandomize=True, deadline=None)
+settings.register_profile("ci", settings.get_profile("default"), print_blob=True)
+settings.register_profile("explore", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Every async test (``@pytest.mark.anyio``) runs on both."""
+    backend: str = request.param
+    return backend

@@ -1,0 +1,328 @@
+"""The loop thread, over a backend whose every forward pass a test can hold and count."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest
+from pipeline.engines.loop import EngineLoop, Sampled
+from pipeline.engines.prompt import Prepared, Prompt
+from pipeline.engines.stream import UNREAD
+from stages.errors import RequestError
+from stages.events import ErrorInput, FinishInput, Input, PrefillInput, PromptInput, ScheduledInput, UsageInput
+from tests.support.engines import ask, drain, ids
+
+pytestmark = pytest.mark.anyio
+
+EOS = 9
+PROMPT = 6
+CHUNK = 2
+
+
+class Counter:
+    """A backend that writes 0, 1, 2, ... 8, 0, 1, ... and notes who made each pass.
+
+    ``gate``: with it, a pass waits for a permit, so that a test decides when the loop moves.
+    """
+
+    pieces: Sequence[bytes] = [bytes([0x30 + token]) for token in range(10)]
+    eos = frozenset({EOS})
+    special = frozenset({EOS})
+
+    def __init__(self, *, context: int = 100_000, gate: threading.Semaphore | None = None) -> None:
+        self.context = context
+        self.gate = gate
+        self.made = threading.Semaphore(0)
+        self.passes: list[str] = []
+        self.prepare_hook: Callable[[EngineRequest], None] = lambda request: None
+        self.step_hook: Callable[[str], None] = lambda session: None
+
+    def prepare(self, request: EngineRequest) -> Prepared:
+        self.prepare_hook(request)
+        return Prepared(Prompt(tuple(range(PROMPT)), "tail"))
+
+    def attached(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def begin(self, request: EngineRequest, prepared: Prepared) -> Counting:
+        return Counting(self, request)
+
+    def made_pass(self, session: str) -> None:
+        if self.gate is not None:
+            self.gate.acquire()
+        self.passes.append(session)
+        self.made.release()
+        self.step_hook(session)
+
+
+class Counting:
+    """The work of one request."""
+
+    def __init__(self, backend: Counter, request: EngineRequest) -> None:
+        self.backend = backend
+        self.request = request
+        self.computed = 0
+
+    def prefill(self) -> tuple[int, int]:
+        self.backend.made_pass(self.request.session)
+        self.computed += CHUNK
+        return self.computed - CHUNK, self.computed
+
+    def samplers(self) -> list[Digits]:
+        return [Digits(self.backend, self.request.session) for _ in range(self.request.n)]
+
+
+class Digits:
+    """One choice."""
+
+    def __init__(self, backend: Counter, session: str) -> None:
+        self.backend = backend
+        self.session = session
+        self.next = 0
+
+    def step(self) -> Sampled:
+        self.backend.made_pass(self.session)
+        self.next += 1
+        return Sampled((self.next - 1) % 9, None)
+
+
+@asynccontextmanager
+async def running(backend: Counter, max_live: int = 32) -> AsyncGenerator[EngineLoop]:
+    """The loop over a backend; afterwards both threads are gone."""
+    loop = EngineLoop(backend, max_live)
+    loop.start()
+    try:
+        yield loop
+    finally:
+        if backend.gate is not None:
+            backend.gate.release(1000)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(loop.stop)
+        assert not loop.alive
+        assert loop.live == 0
+
+
+async def passed(backend: Counter, count: int) -> None:
+    """Wait for so many passes of the loop's thread."""
+
+    def wait() -> None:
+        for _ in range(count):
+            assert backend.made.acquire(timeout=5)
+
+    await anyio.to_thread.run_sync(wait)
+
+
+async def test_the_inputs_of_a_request_in_order() -> None:
+    async with running(Counter()) as loop:
+        inputs = await drain(loop.submit(ask(max_tokens=3)))
+    assert inputs[:5] == [
+        PromptInput(tuple(range(PROMPT)), "tail", PROMPT),
+        ScheduledInput(),
+        PrefillInput(0, 2),
+        PrefillInput(2, 4),
+        PrefillInput(4, 6),
+    ]
+    assert ids(inputs) == [0, 1, 2]
+    assert inputs[-2:] == [FinishInput(0, "length"), UsageInput(PROMPT, 3)]
+    assert loop.steps == 3 + 3
+
+
+async def test_requests_share_iterations_and_a_prefill_takes_one_chunk_of_each() -> None:
+    gate = threading.Semaphore(0)
+    backend = Counter(gate=gate)
+    async with running(backend) as loop:
+        first = loop.submit(ask(session="a", max_tokens=20))
+        await first.receive()
+        gate.release(PROMPT // CHUNK + 2)
+        await passed(backend, PROMPT // CHUNK + 2)
+        others = [loop.submit(ask(session=name, max_tokens=4)) for name in "bc"]
+        for other in others:
+            assert isinstance((await other.receive())[0], PromptInput)
+        gate.release(1000)
+        for stream in (first, *others):
+            await drain(stream)
+    after = "".join(backend.passes[PROMPT // CHUNK + 2 :])
+    # One pass of a was under way. Then an iteration is one token of each live choice and one chunk of one prefill:
+    # b's three chunks first, then c's beside b's tokens.
+    assert after.removeprefix("a").startswith("ababab" + "abcabcabc" + "abcac")
+
+
+async def test_abort_stops_within_one_step_and_releases_the_request() -> None:
+    gate = threading.Semaphore(0)
+    backend = Counter(gate=gate)
+    async with running(backend) as loop:
+        stream = loop.submit(ask())
+        gate.release(10)
+        await passed(backend, 10)
+        stream.abort()
+        gate.release(100)
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+        # The loop serves on. Ten passes were made, and one may have begun when the abort came.
+        assert isinstance((await collect_from(loop, ask(session="next", max_tokens=9)))[-1], UsageInput)
+        assert backend.passes.count("s") in (10, 11)
+        assert loop.live <= 1  # "next" itself leaves after its reader has seen its end
+
+
+async def collect_from(loop: EngineLoop, request: EngineRequest) -> list[Input]:
+    return await drain(loop.submit(request))
+
+
+async def test_abort_before_admission_and_while_waiting_for_a_place() -> None:
+    gate = threading.Semaphore(0)
+    backend = Counter(gate=gate)
+    async with running(backend, max_live=1) as loop:
+        first, second, third = (loop.submit(ask(session=name, max_tokens=2)) for name in "abc")
+        third.abort()
+        assert isinstance((await second.receive())[0], PromptInput)
+        second.abort()
+        gate.release(1000)
+        assert isinstance((await drain(first))[-1], UsageInput)
+    assert set(backend.passes) == {"a"}
+
+
+async def test_no_more_than_max_live_are_worked_on() -> None:
+    backend = Counter()
+    async with running(backend, max_live=1) as loop:
+        streams = [loop.submit(ask(session=name, max_tokens=2)) for name in "ab"]
+        for stream in streams:
+            assert isinstance((await drain(stream))[-1], UsageInput)
+    assert "".join(backend.passes) == "aaaaabbbbb"
+
+
+async def test_a_slow_reader_is_left_out_of_the_steps_until_it_reads() -> None:
+    backend = Counter()
+    async with running(backend) as loop:
+        slow = loop.submit(ask(session="slow", max_tokens=1000))
+        quick = await collect_from(loop, ask(session="quick", max_tokens=2000))
+        assert len(ids(quick)) == 2000
+        before = backend.passes.count("slow")
+        assert UNREAD - 10 <= before <= UNREAD + 10
+        inputs = await slow.receive()
+        assert len(inputs) <= UNREAD + 10
+        inputs += await drain(slow)
+        assert ids(inputs) == [index % 9 for index in range(1000)]
+
+
+async def test_one_failing_request_beside_a_healthy_one(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Counter()
+
+    def fail(session: str) -> None:
+        if session == "bad" and backend.passes.count("bad") == 5:
+            raise RuntimeError("out of memory")
+
+    backend.step_hook = fail
+    async with running(backend) as loop:
+        bad, good = [loop.submit(ask(session=name, max_tokens=20)) for name in ("bad", "good")]
+        found = await drain(bad)
+        assert ids(found) == [0]
+        assert found[-1] == FAILED
+        assert ids(await drain(good)) == [index % 9 for index in range(20)]
+        assert loop.alive
+    assert [record.name for record in caplog.records] == ["playhead.engine"]
+    assert caplog.records[0].exc_info is not None
+
+
+async def test_admission_refuses_and_fails_one_request_alone() -> None:
+    def check(request: EngineRequest) -> None:
+        if request.session == "refused":
+            raise RequestError("too long", param="messages", code="context_length_exceeded")
+        if request.session == "broken":
+            raise KeyError("x")
+
+    backend = Counter()
+    backend.prepare_hook = check
+    async with running(backend) as loop:
+        assert await collect_from(loop, ask(session="refused")) == [
+            ErrorInput("bad_request", "too long", "context_length_exceeded", "messages")
+        ]
+        assert await collect_from(loop, ask(session="broken")) == [FAILED]
+        assert isinstance((await collect_from(loop, ask(max_tokens=1)))[-1], UsageInput)
+        assert loop.live == 0
+
+
+async def test_watch_sees_every_input_in_order_and_ends_its_choice_on_that_step() -> None:
+    seen: list[Input] = []
+
+    def watch(event: Input) -> str | None:
+        seen.append(event)
+        return "STOP" if getattr(event, "text", "") == "4" and getattr(event, "choice", 0) == 1 else None
+
+    async with running(Counter()) as loop:
+        inputs = await collect_from(loop, ask(n=2, max_tokens=7, watch=watch))
+    assert seen == inputs
+    assert ids(inputs, 0) == [0, 1, 2, 3, 4, 5, 6]
+    assert ids(inputs, 1) == [0, 1, 2, 3, 4]
+    at = inputs.index(FinishInput(1, "stop", "STOP"))
+    assert getattr(inputs[at - 1], "text", "") == "4"
+    assert inputs[-1] == UsageInput(PROMPT, 12)
+
+
+async def test_a_watch_that_raises_fails_its_request_alone() -> None:
+    def watch(event: Input) -> str | None:
+        if getattr(event, "text", "") == "2":
+            raise ValueError
+        return None
+
+    async with running(Counter()) as loop:
+        streams = [loop.submit(ask(max_tokens=5, watch=watch)), loop.submit(ask(max_tokens=5))]
+        assert (await drain(streams[0]))[-1] == FAILED
+        assert isinstance((await drain(streams[1]))[-1], UsageInput)
+
+
+async def test_stop_token_ids_and_context() -> None:
+    async with running(Counter(context=PROMPT + 4)) as loop:
+        stopped = await collect_from(loop, ask(stop_token_ids=(2,)))
+        assert ids(stopped) == [0, 1, 2]
+        assert stopped[-2] == FinishInput(0, "stop_token", 2)
+        full = await collect_from(loop, ask())
+        assert ids(full) == [0, 1, 2, 3]
+        assert full[-2] == FinishInput(0, "context")
+
+
+async def test_leaving_ends_what_runs_and_what_waits() -> None:
+    gate = threading.Semaphore(0)
+    async with running(Counter(gate=gate), max_live=1) as loop:
+        streams = [loop.submit(ask(session=name)) for name in "ab"]
+        gate.release(5)
+        for stream in streams:
+            assert isinstance((await stream.receive())[0], PromptInput)
+    for stream in streams:
+        assert (await drain(stream))[-1] == SHUTDOWN
+    assert await drain(loop.submit(ask())) == [DEAD]
+
+
+async def test_a_dead_loop_fails_everything_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Counter()
+
+    def die(session: str) -> None:
+        if session == "fatal":
+            raise SystemExit("not one request's failure")
+
+    async with running(backend) as loop:
+        other = loop.submit(ask(session="other"))
+        await other.receive()
+        backend.step_hook = die
+        fatal = loop.submit(ask(session="fatal"))
+        assert (await drain(fatal))[-1] == DEAD
+        assert (await drain(other))[-1] == DEAD
+        assert not loop.alive
+        assert await drain(loop.submit(ask())) == [DEAD]
+    assert caplog.records[-1].levelno == logging.CRITICAL
+
+
+async def test_many_requests_side_by_side_are_all_served() -> None:
+    backend = Counter()
+
+    async with running(backend, max_live=4) as loop:
+        streams = [loop.submit(ask(session=str(index), n=1 + index % 3, max_tokens=index)) for index in range(1, 30)]
+        for index, stream in enumerate(streams, 1):
+            inputs = await drain(stream)
+            assert inputs[-1] == UsageInput(PROMPT, index * (1 + index % 3))

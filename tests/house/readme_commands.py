@@ -1,0 +1,27 @@
+"""How the commands of the README are run by tests. A command that is in no list here is run as it stands.
+
+test_readme.py starts SERVER, then goes through the README from top to bottom: each line of a ``sh`` block in a shell,
+each ``python`` block with Python, all in one folder, against that server.
+"""
+
+from __future__ import annotations
+
+SERVER = "make run"
+"""Started once, on a free port and with a store in the test's folder; stopped at the end."""
+
+ELSEWHERE = {
+    "make test": "tests/house/test_make.py::test_make_test_runs_every_test",
+}
+"""Commands that cannot be run in the middle of the tests: the test that shows that they work."""
+
+EXITS = {
+    ".venv/bin/playhead replay playhead.db --parser examples/modified_parser.py:Parser": 1,
+}
+"""Exit statuses other than 0."""
+
+PRINTS = {
+    "curl": "data: [DONE]",
+    ".venv/bin/playhead sessions list": "closed",
+    ".venv/bin/playhead replay": "same",
+}
+"""The beginning of a command, and what must be in what it prints."""

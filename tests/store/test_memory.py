@@ -1,0 +1,19 @@
+"""The store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from store import open_store
+from store.api import EventStore
+from tests.store.contract import StoreContract
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def store(self) -> Iterator[EventStore]:
+        made = open_store("memory:")
+        yield made
+        made.close()
