@@ -70,13 +70,12 @@ async def send(outbox: MemoryObjectSendStream[list[T]], events: list[T]) -> bool
 async def receive(inbox: MemoryObjectReceiveStream[list[T]]) -> list[T]:
     """What is waiting, up to MAX_EVENTS and never less than one list. One checkpoint. Raises EndOfStream."""
     events = await inbox.receive()
-    if inbox.statistics().current_buffer_used and len(events) < MAX_EVENTS:
-        events = list(events)
+    try:
         while len(events) < MAX_EVENTS:
-            try:
-                events += inbox.receive_nowait()
-            except (anyio.WouldBlock, anyio.EndOfStream):
-                break
+            # A new list: the first one is still in the hands of the tap.
+            events = events + inbox.receive_nowait()
+    except (anyio.WouldBlock, anyio.EndOfStream):
+        pass
     return events
 
 

@@ -85,6 +85,7 @@ class Session:
         self.aborted_by: AbortBy | None = None
         """Who, other than the engine, ended the session."""
         self._waiting = anyio.CancelScope()
+        self._receiving = False
         self._tick_due = False
         self._silent = True
         self._admitted = False
@@ -102,6 +103,10 @@ class Session:
         if self.aborted_by is None and not self._over:
             self.aborted_by = by
             self._stream.abort()
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._receiving:
             self._waiting.cancel()
 
     def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
@@ -174,32 +179,47 @@ class Session:
         read = True
         async with outbox:
             while not self._over:
-                events = await self._arrived()
-                if events:
-                    tap(events, [])
-                    read = read and await send(outbox, events)
+                # One scope for many receives: making one costs as much as a hop. It is cancelled only while the stream
+                # is awaited, so nothing is lost in a send.
+                with anyio.CancelScope() as self._waiting:
+                    while not self._over and not self._interrupted:
+                        events = await self._received()
+                        if events:
+                            tap(events, [])
+                            read = read and await send(outbox, events)
+                for event in self._interruptions():
+                    tap([event], [])
+                    read = read and await send(outbox, [event])
         ticker.cancel()
 
-    async def _arrived(self) -> list[Input]:
-        """The next inputs in arrival order, perhaps none; sets ``_over`` with the last."""
-        if self.aborted_by is None:
-            with anyio.CancelScope() as self._waiting:
-                try:
-                    events = await self._stream.receive()
-                except anyio.EndOfStream:
-                    self._over = True
-                    return []
-                self._silent, self._tick_due = False, False
-                self._admitted = self._admitted or isinstance(events[0], PromptInput)
-                self._over = isinstance(events[-1], UsageInput | ErrorInput)
-                return events
+    async def _received(self) -> list[Input]:
+        """What the engine gave, in arrival order, nothing at its end; sets ``_over`` with the last."""
+        self._receiving = True
+        try:
+            events = await self._stream.receive()
+        except anyio.EndOfStream:
+            self._over = not self._interrupted
+            return []
+        finally:
+            self._receiving = False
+        self._silent = False
+        self._admitted = self._admitted or isinstance(events[0], PromptInput)
+        self._over = isinstance(events[-1], UsageInput | ErrorInput)
+        return events
+
+    @property
+    def _interrupted(self) -> bool:
+        return self._tick_due or self.aborted_by is not None
+
+    def _interruptions(self) -> list[Input]:
+        """The inputs that are not the engine's and are due now."""
+        tick, self._tick_due = self._tick_due, False
+        if self._over:
+            return []
         if self.aborted_by is not None:
             self._over = True
             return [AbortInput(self.aborted_by)]
-        if self._tick_due:
-            self._tick_due = False
-            return [Tick()]
-        return []
+        return [Tick()] if tick and self._silent else []
 
     async def _ticker(self, scope: anyio.CancelScope) -> None:
         """A tick after every ``keep_alive`` seconds without an input; the first one, which also decides the status,
@@ -216,7 +236,7 @@ class Session:
 
     def _tick(self) -> None:
         self._tick_due = True
-        self._waiting.cancel()
+        self._interrupt()
 
 
 

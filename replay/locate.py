@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from replay.coalesce import Lane, Run
 from replay.derive import Track
-from replay.plain import where
+from replay.plain import byte_of, where
 from replay.text import describe, first_difference
 from replay.verdict import Divergence, EventKind, Side
 from stages.events import (
@@ -50,13 +50,15 @@ def raw(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, kind: EventKi
         shorter,
     )  # fmt: skip
     detail = ""
+    byte = 0
     if at < shorter and a.events[at] != b.events[at]:
         detail = where(a.events[at], b.events[at])
+        byte = byte_of(a.events[at], b.events[at]) or 0
     elif at < shorter and kind == "cause":
         detail = f"recorded cause {a.causes[at]}, replayed {b.causes[at]}"
     elif at < shorter:
         detail = _lag(b.steps[at] - a.steps[at])
-    return _divergence(inputs, layer, kind, _side(a, at), _side(b, at), _choice(a, b, at), detail)
+    return _divergence(inputs, layer, kind, _side(a, at, byte), _side(b, at, byte), _choice(a, b, at), detail)
 
 
 def changed(inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged, first: int, open: bool) -> Divergence | None:
@@ -214,8 +216,8 @@ def _divergence(
     )  # fmt: skip
 
 
-def _side(track: Track, seq: int) -> Side | None:
-    return Side(seq, track.steps[seq], describe(track.events[seq])) if seq < len(track.events) else None
+def _side(track: Track, seq: int, at: int = 0) -> Side | None:
+    return Side(seq, track.steps[seq], describe(track.events[seq], at)) if seq < len(track.events) else None
 
 
 def _choice(a: Track, b: Track, at: int) -> int | None:

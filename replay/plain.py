@@ -19,11 +19,19 @@ def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
     return isinstance(value, list | tuple)
 
 
-def where(one: Any, other: Any) -> str:
-    """Where two events differ: a byte of a frame, or the path of a value and the place in its text."""
+def byte_of(one: Any, other: Any) -> int | None:
+    """The first byte at which two frames differ; None for events without bytes."""
     mine, theirs = getattr(one, "data", None), getattr(other, "data", None)
     if isinstance(mine, bytes) and isinstance(theirs, bytes):
-        return f"byte {first_difference(mine.decode('latin-1'), theirs.decode('latin-1'))}"
+        return first_difference(mine.decode("latin-1"), theirs.decode("latin-1"))
+    return None
+
+
+def where(one: Any, other: Any) -> str:
+    """Where two events differ: a byte of a frame, or the path of a value and the place in its text."""
+    byte = byte_of(one, other)
+    if byte is not None:
+        return f"byte {byte}"
     return _path(_plain(one), _plain(other), "")
 
 

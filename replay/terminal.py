@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from rich.box import ASCII2, SIMPLE_HEAD
@@ -19,6 +20,8 @@ _STYLES: dict[Verdict, str] = {
     "same": "green", "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
 }  # fmt: skip
 _PLAIN_WIDTH = 120
+_MOST = 8
+"""Lines of a kind that are shown."""
 
 
 def print_report(report: RunReport, file: TextIO, *, limit: int = 20) -> None:
@@ -26,14 +29,14 @@ def print_report(report: RunReport, file: TextIO, *, limit: int = 20) -> None:
     full; the JSON report has them all."""
     terminal = file.isatty()
     console = Console(file=file, highlight=False, width=None if terminal else _PLAIN_WIDTH, no_color=not terminal)
-    shown = [result for result in report.sessions if result.verdict != "same" or result.notes]
+    shown = [result for result in report.sessions if result.verdict != "same"]
     # The worst last: it is next to the prompt.
     shown.sort(key=lambda result: (VERDICTS.index(result.verdict), result.session))
     left = max(0, len(shown) - limit)
     for result in shown[left:]:
         _session(console, result, plain=not terminal)
     if left:
-        console.print(f"{left} more sessions that are not the same, or have notes: see --json.\n")
+        console.print(f"{left} more sessions that are not the same: see --json.\n")
     for item in report.unreadable:
         console.print(
             Text(f"unreadable: {item.source}{f' session {item.session}' if item.session else ''}: {item.error}")
@@ -62,15 +65,16 @@ def _summary(console: Console, report: RunReport, *, plain: bool) -> None:
 
 
 def _stages(console: Console, report: RunReport) -> None:
-    """Once a kind, not once a session: which stages are not those of the record."""
-    found: dict[tuple[str, str | None, str | None], int] = {}
-    for result in report.sessions:
-        for name, (recorded, present) in result.stages.items():
-            found[name, recorded, present] = found.get((name, recorded, present), 0) + 1
-    for (name, recorded, present), count in sorted(found.items(), key=str):
-        console.print(
-            Text(f"{name}: recorded with {recorded or 'none'}, replayed with {present or 'none'} ({count} sessions)")
-        )
+    """Once a kind, not once a session: which stages are not those of the record, and what is to be known of sessions
+    that are the same."""
+    found = Counter(
+        f"{name}: recorded with {recorded or 'none'}, replayed with {present or 'none'}"
+        for result in report.sessions
+        for name, (recorded, present) in result.stages.items()
+    )
+    found.update(note for result in report.sessions if result.verdict == "same" for note in result.notes)
+    for text, count in found.most_common(_MOST):
+        console.print(Text(f"{text} ({count} session{'' if count == 1 else 's'})"))
 
 
 def _session(console: Console, result: SessionResult, *, plain: bool) -> None:
@@ -80,18 +84,21 @@ def _session(console: Console, result: SessionResult, *, plain: bool) -> None:
     if result.state != "closed":
         head.append(f"  ({result.state})")
     console.print(head)
-    for line in _lines(result):
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    _print(console, _head(result))
     if result.first is not None and (result.first.recorded is not None or result.first.replayed is not None):
-        console.print(Padding(_sides(result.first, plain=plain), (0, 0, 0, 2)))
+        console.print(Padding(_sides(result.first, plain=plain), (0, 0, 0, 2), expand=False))
+    _print(console, _rest(result))
     console.print()
 
 
-def _lines(result: SessionResult) -> Iterator[str]:
-    verdicts = {
-        **result.layers,
-        **{f"split {split}": verdict for split, verdict in result.splits.items() if split != "recorded"},
-    }
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+
+
+def _head(result: SessionResult) -> Iterator[str]:
+    verdicts: dict[str, Verdict] = dict(result.layers)
+    verdicts.update((f"split {split}", verdict) for split, verdict in result.splits.items() if split != "recorded")
     if len(verdicts) > 1:
         yield "  ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
     if result.error is not None:
@@ -100,8 +107,13 @@ def _lines(result: SessionResult) -> Iterator[str]:
         yield f"{error.stage} raised {error.type}: {error.message} ({place})"
     if result.first is not None:
         yield from _first(result.first)
-    for item in result.differences:
+
+
+def _rest(result: SessionResult) -> Iterator[str]:
+    for item in result.differences[:_MOST]:
         yield f"choice {item.choice}, {item.kind}: {item.recorded} became {item.replayed}"
+    if len(result.differences) > _MOST:
+        yield f"and {len(result.differences) - _MOST} more differences of the message: see --json"
     if result.faults_appeared:
         yield f"faults that appeared: {', '.join(result.faults_appeared)}"
     if result.faults_gone:

@@ -12,8 +12,11 @@ LONGEST = 160
 """Characters of an excerpt."""
 
 
-def describe(event: Any) -> str:
-    """An event on one line: its tag and its fields, long ones cut. Total: a foreign object gets its class name."""
+def describe(event: Any, at: int = 0) -> str:
+    """An event on one line: its tag and its fields, long ones cut. Total: a foreign object gets its class name.
+
+    ``at``: the byte of a frame that must be seen.
+    """
     kind: type[Any] = event.__class__
     if isinstance(event, TokensInput):
         ids = f" ids={_cut(str(list(event.ids)))}" if event.ids else ""
@@ -21,7 +24,7 @@ def describe(event: Any) -> str:
     if isinstance(event, Head):
         return f"head {event.status} {_cut(str(dict(event.headers)))}"
     if isinstance(event, Block | Body | Comment):
-        return f"{_tag(kind)} {_cut(event.data.decode('utf-8', 'replace').rstrip())}"
+        return f"{_tag(kind)} {excerpt(event.data.decode('utf-8', 'replace'), at)}"
     if isinstance(event, msgspec.Struct):
         return f"{_tag(kind)} {_fields(event)}".rstrip()
     return kind.__name__

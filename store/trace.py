@@ -25,13 +25,13 @@ from store.rules import Key, ordered
 SUFFIXES = (".jsonl", ".jsonl.zst")
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
+class _Line(msgspec.Struct):
     track: str
     layer: Layer
     seq: int
-    cause: int = -1
-    at: int = 0
-    event: Any = None
+    cause: int | msgspec.UnsetType
+    at: int
+    event: Any
 
 
 class _RawLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,12 +64,10 @@ def dumps(trace: Trace) -> bytes:
     blobs: named.PromptBlobs = {}
     lines: list[bytes] = []
     for (track, layer), records in ordered(trace.records).items():
-        lines += [
-            _encoder.encode(
-                _Line(track, layer, record.seq, record.cause, record.at, named.show(layer, record.event, blobs))
-            )
-            for record in records
-        ]
+        for record in records:
+            cause = msgspec.UNSET if record.cause == -1 else record.cause
+            event = named.show(layer, record.event, blobs)
+            lines.append(_encoder.encode(_Line(track, layer, record.seq, cause, record.at, event)))
     header: dict[str, Any] = {
         "playhead": codec.SCHEMA,
         "opening": named.plain(trace.opening),

@@ -16,7 +16,7 @@ import click
 import uvicorn
 
 from pipeline.config import Config
-from pipeline.engines.base import Engine
+from pipeline.engines.base import Engine, EngineLoadError
 from pipeline.http.app import Server, app
 from pipeline.recorder import Recorder
 from replay import ReplayError
@@ -46,15 +46,14 @@ Stop with Ctrl-C."""
 class _Uvicorn(uvicorn.Server):
     """Lets running sessions finish for a while, then ends them with the protocol's error instead of a cut."""
 
-    def __init__(self, config: uvicorn.Config, server: Server, ready: Any) -> None:
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
         super().__init__(config)
         self._playhead = server
-        self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._ready()
+            _announce(self._playhead, self.servers[0].sockets[0].getsockname()[1])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         live = self._playhead.live
@@ -97,17 +96,17 @@ async def run(config: Config) -> None:
                 app(server), host=config.host, port=config.port, log_level="warning", access_log=False, lifespan="off",
                 timeout_keep_alive=75, timeout_graceful_shutdown=5,
             )  # fmt: skip
-            await _Uvicorn(settings, server, lambda: _announce(server)).serve()
+            await _Uvicorn(settings, server).serve()
     finally:
         if store is not None:
             store.close()
 
 
-def _announce(server: Server) -> None:
+def _announce(server: Server, port: int) -> None:
     config = server.config
     record = f"{config.record} to {config.store}" if config.record != "off" else "off"
     host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{config.port}"
+    url = f"http://{host}:{port}"
     click.echo(
         BANNER.format(
             model=server.model, url=url, parser=server.parser_name, record=record, store=config.store, command=_command()
@@ -125,7 +124,8 @@ def _command() -> str:
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), help="The port to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535),
+              help="The port to listen on; 0: any free one.")  # fmt: skip
 @click.option("--engine", type=click.Choice(["hf", "scripted"]), default="hf", show_default=True,
               help="hf: torch and transformers; scripted: plays given steps.")  # fmt: skip
 @click.option("--model", default="smollm2", show_default=True,
@@ -158,7 +158,7 @@ def serve(**options: Any) -> None:
     backend = {"use_uvloop": True} if _has_uvloop() else {}
     try:
         anyio.run(run, config, backend="asyncio", backend_options=backend)
-    except (StoreError, StagesError, ReplayError) as error:
+    except (EngineLoadError, StoreError, StagesError, ReplayError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"cannot serve on {config.host}:{config.port}: {error.strerror or error}") from error

@@ -117,8 +117,9 @@ class Block:
         self.writer.fault(code, src, detail=detail)
         return raw
 
-    def overflow(self) -> str:
-        """Too much is undecided: the call ends here. Returns raw text to be delivered as content."""
+    def overflow(self) -> str | None:
+        """Too much is undecided: the call ends here. The raw text, if the call can be taken back; None: what was held
+        has been delivered as content, and the rest of the block is content too."""
         writer = self.writer
         if writer.raw is not None:
             return self.taken_back(FaultCode.HELD_OVERFLOW, "an undecided call")
@@ -126,7 +127,7 @@ class Block:
         writer.fault(FaultCode.HELD_OVERFLOW, (start, writer.pos), detail="arguments written as a string")
         writer.call_end(False)
         writer.emit_at(Content, kept, start)
-        return ""
+        return None
 
     def cut(self, tail: str) -> None:
         """The output ended inside the call; ``tail``: what was held behind it."""

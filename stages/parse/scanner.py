@@ -332,12 +332,16 @@ class Scanner:
     def _restored(self, raw: str) -> None:
         self._to(Mode.CONTENT_OPEN if self.block.engine.seen else Mode.CONTENT)
         self.wrote = True
-        if raw:
-            self._text(raw)
+        self._text(raw)
 
     def _overflow(self, since: int) -> None:
         if self.mode is Mode.CALL or self.writer.raw is not None:
-            self._restored(self.block.overflow())
+            raw = self.block.overflow()
+            if raw is None:
+                self.wrote = True
+                self._to(Mode.CONTENT_OPEN)
+            else:
+                self._restored(raw)
             return
         end = self.writer.pos + self.writer.held
         self.writer.fault(FaultCode.HELD_OVERFLOW, (since, end), detail="white space")

@@ -52,7 +52,11 @@ def pieces(n: int) -> list[str]:
     rng = random.Random(7)
     made: list[str] = []
     while len(made) < n:
-        word = rng.choice(WORDS) if rng.random() < 0.8 else "".join(rng.choices("bcdfgklmnprstaeiou", k=rng.randint(3, 11)))
+        word = (
+            rng.choice(WORDS)
+            if rng.random() < 0.8
+            else "".join(rng.choices("bcdfgklmnprstaeiou", k=rng.randint(3, 11)))
+        )
         made += [" " + word[:6], *([word[6:]] if len(word) > 6 else ())]
         if rng.random() < 0.12:
             made.append(rng.choice((",", ".", ";", ":", "\n\n", " -")))
@@ -62,9 +66,7 @@ def pieces(n: int) -> list[str]:
 def inputs(n: int, *, before: str = "") -> list[Input]:
     """One choice of n tokens, a token a step."""
     texts = [*([before] if before else ()), *pieces(n)]
-    steps: list[Input] = [
-        TokensInput(0, (abs(hash(text)) % 49000 + 1000,), (text.encode(),), text) for text in texts
-    ]
+    steps: list[Input] = [TokensInput(0, (abs(hash(text)) % 49000 + 1000,), (text.encode(),), text) for text in texts]
     return [PromptInput((1, 2, 3), "<|im_start|>assistant\n", 3), *steps, FinishInput(0, "eos", 311), UsageInput(3, n)]
 
 

@@ -191,12 +191,17 @@ async def test_logprobs_are_of_the_raw_logits(engine: HfEngine) -> None:
 
 async def test_sampling_parameters_act(engine: HfEngine) -> None:
     greedy = ids(await collect(engine, ask(temperature=0.0, max_tokens=4)))
-    for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 1e-3}):
-        assert ids(await collect(engine, ask(**{"max_tokens": 4, "temperature": 1.5, "seed": 1, **narrow}))) == greedy
+    wild: dict[str, Any] = {"max_tokens": 4, "temperature": 1.5, "seed": 1}
+    narrowed: list[dict[str, Any]] = [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 1e-3}]
+    for narrow in narrowed:
+        assert ids(await collect(engine, ask(**{**wild, **narrow}))) == greedy
     banned = ids(await collect(engine, ask(temperature=0.0, max_tokens=1, logit_bias={greedy[0]: -100.0})))
     assert banned != greedy[:1]
     # A bias that makes one token certain, and a penalty that outweighs it once the token is there.
-    for penalty in ({"presence_penalty": 200.0}, {"frequency_penalty": 200.0}, {"repetition_penalty": 1e6}):
+    penalties: list[dict[str, Any]] = [
+        {"presence_penalty": 200.0}, {"frequency_penalty": 200.0}, {"repetition_penalty": 1e6},
+    ]  # fmt: skip
+    for penalty in penalties:
         first, second = ids(
             await collect(engine, ask(temperature=0.0, max_tokens=2, logit_bias={500: 100.0}, **penalty))
         )
@@ -260,7 +265,7 @@ async def test_the_same_seed_gives_the_same_tokens_alone_and_beside_others(engin
         engine,
         [
             ask(session="both", n=2, **asked),
-            ask(session="other", **{**asked, "seed": 8}),
+            ask(session="other", seed=8, temperature=1.2, max_tokens=8),
             ask(session="alone", temperature=1.2, max_tokens=8),
         ],
     )

@@ -90,7 +90,21 @@ def test_every_choice_starts_at_the_prompt_and_the_first_tells_the_ids() -> None
 
 def test_call_events_at_the_earliest_moment() -> None:
     """The name at its closing quote, arguments from their first brace, the end at the last brace of the wrapper."""
-    pieces = ['<tool_call>', '{"na', 'me": "ti', "de", '"', ', "arguments"', ': ', "{", '"a', '": "b', '"}', "}", "</tool_call>"]
+    pieces = [
+        "<tool_call>",
+        '{"na',
+        'me": "ti',
+        "de",
+        '"',
+        ', "arguments"',
+        ": ",
+        "{",
+        '"a',
+        '": "b',
+        '"}',
+        "}",
+        "</tool_call>",
+    ]
     opened = opening()
     inputs = session([TokensInput(0, (7,), (piece.encode(),), "") for piece in pieces])
     machine = catalog.parser("hermes").start(opened)

@@ -34,7 +34,9 @@ def sessions() -> list[tuple[Opening, list[Input]]]:
     """Sessions over all outputs, requests, policies and ends."""
     made: list[tuple[Opening, list[Input]]] = []
     asks = itertools.cycle(ASKS)
-    for seed, (text, parser, calls) in enumerate(itertools.product(OUTPUTS, ("hermes", "plain"), ("incremental", "whole"))):
+    for seed, (text, parser, calls) in enumerate(
+        itertools.product(OUTPUTS, ("hermes", "plain"), ("incremental", "whole"))
+    ):
         ask = next(asks)
         steps = tokens(text, seed, logprobs=bool(ask.get("logprobs")))
         made.append((opening(parser, calls=calls, **ask), whole([steps], seed)))
@@ -59,9 +61,7 @@ async def test_live_is_fold(channel_size: int) -> None:
         folded = derive(opened, inputs)
         for largest in (1, 4, 300):
             taps = Taps()
-            frames, _ = await run_live(
-                opened, grouped(inputs, number, largest), channel_size=channel_size, writer=taps
-            )
+            frames, _ = await run_live(opened, grouped(inputs, number, largest), channel_size=channel_size, writer=taps)
             assert taps.events("engine") == inputs
             for layer in LAYERS:
                 track = folded.track(layer)
@@ -87,7 +87,9 @@ async def test_replay_is_live(tmp_path: Path) -> None:
 
 def test_the_answer_that_does_not_stream_is_the_collected_stream() -> None:
     for opened, inputs in SESSIONS:
-        streaming = msgspec.structs.replace(opened, ask=msgspec.structs.replace(opened.ask, stream=True, include_usage=True))
+        streaming = msgspec.structs.replace(
+            opened, ask=msgspec.structs.replace(opened.ask, stream=True, include_usage=True)
+        )
         once = msgspec.structs.replace(opened, ask=msgspec.structs.replace(opened.ask, stream=False))
         answer = derive(once, inputs).frame.events
         if isinstance(inputs[-1], AbortInput | ErrorInput):
@@ -135,7 +137,11 @@ def test_every_stage_resumes_after_every_event() -> None:
                 outputs.append(step)
             for at, snapshot in enumerate(snapshots):
                 # Plain data: it survives being stored.
-                kept = msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot)) if at % 7 == 0 else snapshot
+                kept = (
+                    msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot))
+                    if at % 7 == 0
+                    else snapshot
+                )
                 resumed = stage.resume(opened, kept if type(snapshot).__name__ != "ChainSnapshot" else snapshot)
                 rest: list[Any] = []
                 for event in events[at:]:

@@ -33,10 +33,26 @@ from stages.events import (
 )
 from stages.protocols.openai_chat import ChatChunk
 from store.api import Trace
-from tests.support.replay import SAID, Change, opening, record, spoiled, tokens, whole
+from tests.support.replay import (
+    SAID,
+    Change,
+    Picks,
+    every,
+    last,
+    late,
+    lost,
+    nth,
+    one_character,
+    only,
+    opening,
+    record,
+    spoiled,
+    tokens,
+    twice,
+    whole,
+)
 
 replace = msgspec.structs.replace
-Picks = Callable[[Any], bool]
 
 
 def trace(**ask: Any) -> Trace:
@@ -46,82 +62,6 @@ def trace(**ask: Any) -> Trace:
 def index(trace: Trace, layer: Layer, picks: Picks, nth: int = 0) -> int:
     """seq of the n-th recorded event that is picked; -1 is the last."""
     return [seq for seq, event in enumerate(trace.events("served", layer)) if picks(event)][nth]
-
-
-def only(kind: type) -> Picks:
-    return lambda event: isinstance(event, kind)
-
-
-def nth(picks: Picks, number: int, change: Change) -> Callable[[], Change]:
-    """Spoils the n-th event that is picked."""
-
-    def make() -> Change:
-        seen = -1
-
-        def apply(event: Any) -> Iterable[Any]:
-            nonlocal seen
-            if not picks(event):
-                return [event]
-            seen += 1
-            return change(event) if seen == number else [event]
-
-        return apply
-
-    return make
-
-
-def every(picks: Picks, change: Change) -> Callable[[], Change]:
-    return lambda: lambda event: change(event) if picks(event) else [event]
-
-
-def last(picks: Picks) -> Callable[[], Change]:
-    """Loses the last event that is picked: each is held until the next one comes."""
-
-    def make() -> Change:
-        held: list[Any] = []
-
-        def apply(event: Any) -> Iterable[Any]:
-            if not picks(event):
-                # What comes after the picked ones tells that the held one was the last.
-                return [event]
-            out = list(held)
-            held[:] = [event]
-            return out
-
-        return apply
-
-    return make
-
-
-def late(picks: Picks) -> Callable[[], Change]:
-    """Each picked event comes with the next event of any kind."""
-
-    def make() -> Change:
-        held: list[Any] = []
-
-        def apply(event: Any) -> Iterable[Any]:
-            out = [event, *held] if isinstance(event, Tokens) else [*held, event]
-            held.clear()
-            if picks(event):
-                out.remove(event)
-                held.append(event)
-            return out
-
-        return apply
-
-    return make
-
-
-def twice(event: Any) -> Iterable[Any]:
-    return [event, event]
-
-
-def lost(event: Any) -> Iterable[Any]:
-    return []
-
-
-def one_character(event: Any) -> Iterable[Any]:
-    return [replace(event, text="#" + event.text[1:])]
 
 
 class Case(NamedTuple):
@@ -234,6 +174,8 @@ def test_a_spoiled_parser_is_seen_in_the_semantic_layer(case: Case) -> None:
         assert result.first.seq == result.first.recorded.seq == index(session, "semantic", case.picks, case.nth)
     assert result.first.cause >= 0
     assert result.first.input
+    if case.name == "late emission":
+        assert result.first.detail == "1 input later"
 
 
 ON_THE_WIRE: dict[str, Verdict] = {
@@ -335,6 +277,12 @@ def test_a_spoiled_framer_is_seen_in_the_frame_layer(case: Case) -> None:
     assert result.first is not None
     assert (result.first.layer, result.first.kind) == ("frame", case.kind)
     assert result.first.seq == index(session, "frame", case.picks, case.nth)
+    if case.name == "one changed byte":
+        before = session.events("served", "frame")[result.first.seq].data
+        assert result.first.detail == f"byte {len(before) - 3}"
+        assert result.first.recorded is not None and result.first.replayed is not None
+        assert result.first.recorded.event.endswith("}\\n\\n'")  # the place is shown, not the envelope before it
+        assert result.first.replayed.event.endswith("#\\n\\n'")
 
 
 def test_a_spoiled_body_is_seen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from replay.errors import NotAvailable, ParserNotFound, ReplayError
@@ -152,8 +153,6 @@ def test_a_replayer_for_no_parser_is_wrong_use() -> None:
 
 def test_a_session_whose_recorded_parser_is_gone_failed() -> None:
     trace = record(opening(), whole(tokens(SAID)))
-    import msgspec
-
     trace.opening = msgspec.structs.replace(trace.opening, parser="gone.py:Stage")
     result = Replayer().replay(trace)
     assert result.verdict == "failed"

@@ -14,6 +14,7 @@ from replay.errors import BadSplit
 from replay.message import collect
 from replay.run import Replayer
 from replay.split import parse_splits, pieces, regroup
+from stages import catalog
 from stages.events import Content, Input, Opening, Semantic, Tick, TokenizerFacts, TokensInput
 from stages.stage import Machine
 from store.api import Trace
@@ -255,6 +256,4 @@ def test_a_parser_that_depends_on_the_split_is_found() -> None:
 
 
 def _layers(session: Opening) -> Any:
-    from stages import catalog
-
     return catalog.layers(session, Forgetful())

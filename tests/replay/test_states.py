@@ -18,12 +18,25 @@ from stages.events import (
     Opening,
     PromptInput,
     Reasoning,
-    TokensInput,
     UsageInput,
 )
 from store.api import Digest, State, Trace
-from tests.replay.test_mutants import late, lost, nth, one_character, only
-from tests.support.replay import SAID, aborted, cut, opening, record, spoiled, tampered, tokens, whole
+from tests.support.replay import (
+    SAID,
+    aborted,
+    cut,
+    late,
+    lost,
+    nth,
+    one_character,
+    only,
+    opening,
+    record,
+    spoiled,
+    tampered,
+    tokens,
+    whole,
+)
 
 DERIVED: tuple[Layer, ...] = ("semantic", "chunk", "frame")
 STEPS = whole(tokens(SAID))
@@ -114,8 +127,7 @@ def test_an_incomplete_session_is_compared_as_far_as_its_inputs_go() -> None:
     whole_session.records["input", "engine"] = whole_session.records["input", "engine"][:25]
     result = Replayer().replay(whole_session)
     assert result.verdict == "same"
-    left_out = sum(row.cause >= 25 for row in record(opening(), STEPS).records["served", "semantic"])
-    assert any(f"{left_out} " in note or "left out" in note for note in result.notes)
+    assert any("left out" in note for note in result.notes)
     seq = next(
         seq for seq, event in enumerate(whole_session.events("served", "semantic")) if isinstance(event, Reasoning)
     )
@@ -191,7 +203,6 @@ def test_replaying_twice_gives_the_same_digest_and_another_record_another() -> N
         first = Replayer(assemble=spoiled("semantic", spoil)).replay(trace)
         assert first == Replayer(assemble=spoiled("semantic", spoil)).replay(trace)
         assert first.digest != Replayer().replay(trace).digest
-    assert isinstance(STEPS[3], TokensInput)
 
 
 def test_an_abort_is_an_input_like_any_other() -> None:

@@ -40,7 +40,9 @@ SPECIAL = {"<|im_start|>": 310, "<|im_end|>": 311}
 VOCABULARY = TokenizerFacts(special=SPECIAL, added=ADDED, eos=(311,))
 
 
-def opening(parser: str = "hermes", *, tokenizer: TokenizerFacts = VOCABULARY, calls: str = "incremental", **ask: Any) -> Opening:
+def opening(
+    parser: str = "hermes", *, tokenizer: TokenizerFacts = VOCABULARY, calls: str = "incremental", **ask: Any
+) -> Opening:
     """An opening with two tools, streaming unless told otherwise."""
     wanted: dict[str, Any] = {"stream": True, "tools": TOOLS, **ask}
     made = Opening(
@@ -183,7 +185,9 @@ def _token(number: int, piece: bytes, choice: int, logprobs: bool) -> TokensInpu
 def whole(steps: Sequence[Sequence[Input]], seed: int = 0, *, reason: Any = "eos") -> list[Input]:
     """A whole session of one or more choices, their steps interleaved at random, each choice's in order."""
     rng = random.Random(seed)
-    rest = [[*choice, FinishInput(number, reason, 311 if reason == "eos" else None)] for number, choice in enumerate(steps)]
+    rest = [
+        [*choice, FinishInput(number, reason, 311 if reason == "eos" else None)] for number, choice in enumerate(steps)
+    ]
     mixed: list[Input] = []
     while any(rest):
         mixed.append(rng.choice([choice for choice in rest if choice]).pop(0))

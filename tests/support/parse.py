@@ -40,7 +40,7 @@ from stages.events import (
     Usage,
     UsageInput,
 )
-from stages.stage import Stage, fold
+from stages.stage import ChainSnapshot, Stage, fold
 
 QWEN = TokenizerFacts(
     special={"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645, "<|box_start|>": 151648},
@@ -57,6 +57,7 @@ QWEN = TokenizerFacts(
 TOOLS = tuple(Tool(name=name) for name in ("tide", "moon", "get_weather", "get_time"))
 PROMPT = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 THINKING = PROMPT + "<think>\n"
+OFF = PROMPT + "<think>\n\n</think>\n\n"
 
 TextEvent = Content | Reasoning | Refusal | CallArguments | Marker | Dropped
 Merged = tuple[str, int, str, tuple[int, int]]
@@ -165,7 +166,12 @@ def _at_markers(pieces: list[tuple[int, bytes]], tokenizer: TokenizerFacts) -> l
 
 
 def session(
-    steps: Iterable[Input], *, tail: str = PROMPT, finish: FinishReason = "eos", stop: str | int | None = None, n: int = 1
+    steps: Iterable[Input],
+    *,
+    tail: str = PROMPT,
+    finish: FinishReason = "eos",
+    stop: str | int | None = None,
+    n: int = 1,
 ) -> list[Input]:
     """A whole session around the steps."""
     body = list(steps)
@@ -342,7 +348,12 @@ def check_resume(stage: Stage[Input, Semantic], opened: Opening, inputs: Sequenc
     for i, event in enumerate(inputs):
         machine.step(event, done)
         taken = machine.snapshot()
-        copied = msgspec.msgpack.decode(msgspec.msgpack.encode(taken), type=type(taken))
-        for state in (taken, copied):
+        for state in (taken, _through_bytes(taken)):
             rest = fold(stage.resume(opened, state), inputs[i + 1 :])
             assert done + rest == straight, f"resumed after event {i}"
+
+
+def _through_bytes(state: Any) -> Any:
+    if isinstance(state, ChainSnapshot):
+        return ChainSnapshot(tuple(_through_bytes(part) for part in state.parts))
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=type(state))

@@ -23,6 +23,7 @@ from stages.events import (
     Tick,
     TokenizerFacts,
     TokenLogprob,
+    Tokens,
     TokensInput,
     Tool,
     TopLogprob,
@@ -156,6 +157,8 @@ def cut(trace: Trace, layer: Layer, keep: int) -> Trace:
 
 Change = Callable[[Any], Iterable[Any]]
 """An event that a stage emits → what it emits instead."""
+Picks = Callable[[Any], bool]
+"""Which events."""
 
 
 class Mutant:
@@ -186,6 +189,82 @@ class _Spoiled:
 
     def snapshot(self) -> msgspec.Struct:
         return self.machine.snapshot()
+
+
+def only(kind: type) -> Picks:
+    return lambda event: isinstance(event, kind)
+
+
+def nth(picks: Picks, number: int, change: Change) -> Callable[[], Change]:
+    """Spoils the n-th event that is picked."""
+
+    def make() -> Change:
+        seen = -1
+
+        def apply(event: Any) -> Iterable[Any]:
+            nonlocal seen
+            if not picks(event):
+                return [event]
+            seen += 1
+            return change(event) if seen == number else [event]
+
+        return apply
+
+    return make
+
+
+def every(picks: Picks, change: Change) -> Callable[[], Change]:
+    return lambda: lambda event: change(event) if picks(event) else [event]
+
+
+def last(picks: Picks) -> Callable[[], Change]:
+    """Loses the last event that is picked: each is held until the next one comes."""
+
+    def make() -> Change:
+        held: list[Any] = []
+
+        def apply(event: Any) -> Iterable[Any]:
+            if not picks(event):
+                # What comes after the picked ones tells that the held one was the last.
+                return [event]
+            out = list(held)
+            held[:] = [event]
+            return out
+
+        return apply
+
+    return make
+
+
+def late(picks: Picks) -> Callable[[], Change]:
+    """Each picked event comes with the next event of any kind."""
+
+    def make() -> Change:
+        held: list[Any] = []
+
+        def apply(event: Any) -> Iterable[Any]:
+            out = [event, *held] if isinstance(event, Tokens) else [*held, event]
+            held.clear()
+            if picks(event):
+                out.remove(event)
+                held.append(event)
+            return out
+
+        return apply
+
+    return make
+
+
+def twice(event: Any) -> Iterable[Any]:
+    return [event, event]
+
+
+def lost(event: Any) -> Iterable[Any]:
+    return []
+
+
+def one_character(event: Any) -> Iterable[Any]:
+    return [msgspec.structs.replace(event, text="#" + event.text[1:])]
 
 
 def spoiled(layer: Layer, make: Callable[[], Change]) -> Callable[[Opening, Parser | None], Layers]:
