@@ -19,7 +19,6 @@ from stages.events import (
     CallArguments,
     CallEnd,
     CallStart,
-    Content,
     Dropped,
     Fault,
     FaultCode,
@@ -41,7 +40,7 @@ class PolicyState(msgspec.Struct, frozen=True):
 
 
 class _Policy:
-    __slots__ = ("_hidden", "_names", "_shown", "_single")
+    __slots__ = ("_hidden", "_names", "_shown", "_single", "touches")
 
     def __init__(self, ask: Ask) -> None:
         self._hidden = not ask.include_reasoning
@@ -49,11 +48,12 @@ class _Policy:
         self._single = not ask.parallel
         self._names = frozenset(tool.name for tool in ask.tools) if ask.tools and ask.tool_choice != "none" else None
 
+        hiding = {Tokens, Reasoning} if self._hidden else set[type]()
+        self.touches = frozenset({CallStart, CallArguments, CallEnd} | hiding)
+
     def step(self, event: Semantic, out: list[Semantic]) -> None:
         """See Machine."""
-        if isinstance(event, Content):
-            out.append(event)
-        elif isinstance(event, Tokens):
+        if isinstance(event, Tokens):
             out.append(Tokens(event.choice, () if self._shown else event.ids) if self._hidden else event)
         elif self._hidden and isinstance(event, Reasoning):
             out.append(Dropped(event.choice, event.text, event.src))

@@ -51,6 +51,9 @@ class Phase(IntEnum):
     CLOSED = 3
 
 
+_STREAM = Phase.STREAM
+
+
 class FramerSnapshot(msgspec.Struct, frozen=True):
     """The framer's state."""
 
@@ -71,12 +74,16 @@ class _Framer:
     def step(self, event: ChunkLayer, out: list[Frame]) -> None:
         """See Machine."""
         phase = self._phase
-        if phase is Phase.STREAM:
+        if phase is _STREAM:
             if event.__class__ in _COMMON:
                 self._common(event, out)
-            else:
-                # Most chunks of most sessions are these.
-                out.append(Block(b"data: %b\n\n" % _json(event)))
+                return
+            # Most chunks of most sessions are these.
+            try:
+                data = event.wire()
+            except UnicodeEncodeError:
+                data = _json(event)
+            out.append(Block(b"data: " + data + b"\n\n"))
         elif phase is Phase.FRESH:
             self._first(event, out)
         elif phase is Phase.FAILED and isinstance(event, Done):

@@ -140,10 +140,10 @@ def stow(events: Sequence[Any], blobs: dict[bytes, bytes]) -> Sequence[Any]:
 
 
 class RollingDigest:
-    """``digest``, a batch at a time."""
+    """``digest``, a batch at a time. ``n``: events so far."""
 
     def __init__(self) -> None:
-        self._n = 0
+        self.n = 0
         self._hash = hashlib.sha256()
 
     def update(self, events: Sequence[Any]) -> None:
@@ -152,12 +152,12 @@ class RollingDigest:
 
     def add(self, n: int, data: bytes) -> None:
         """Take in the next ``n`` events, already encoded by ``encode``."""
-        self._n += n
+        self.n += n
         self._hash.update(data)
 
     def value(self) -> Digest:
         """The digest of all that was taken in."""
-        return Digest(self._n, self._hash.hexdigest())
+        return Digest(self.n, self._hash.hexdigest())
 
 
 def digest(events: Sequence[Any]) -> Digest:

@@ -51,9 +51,8 @@ class MemoryWriter:
         self._lost: StoreError | None = None
         self._closed = False
         self._held: _Held | None = None
-        self._attached = False
         try:
-            self._held, self._attached = store.begin(opening, mode)
+            self._held = store.begin(opening, mode)
         except StoreError as error:
             self._lose(error)
 
@@ -96,9 +95,10 @@ class MemoryWriter:
     def _take(self, held: _Held, key: Key, batch: Batch) -> None:
         n, first = len(batch.events), batch.first_seq
         if not stored_in(self._mode, *key):
-            if not self._attached:
-                held.projection.add(key, batch.at, batch.events)
-                held.digests.setdefault(key, codec.RollingDigest()).update(batch.events)
+            rolling = held.digests.setdefault(key, codec.RollingDigest())
+            new = batch.events[rolling.n - first :]
+            held.projection.add(key, batch.at, new)
+            rolling.update(new)
             return
         records = held.records.setdefault(key, [])
         causes = batch.causes or [-1] * n
@@ -148,17 +148,17 @@ class MemoryStore:
         if self._closed:
             raise StoreUnavailable("the store is closed; nothing more is recorded.")
 
-    def begin(self, opening: Opening, mode: Mode) -> tuple[_Held, bool]:
-        """The session to write to, and whether it was there before. Raises SequenceConflict, StoreUnavailable."""
+    def begin(self, opening: Opening, mode: Mode) -> _Held:
+        """The session to write to. Raises SequenceConflict, StoreUnavailable."""
         with self.lock:
             self.check_open()
             held = self._sessions.get(opening.session)
             if held is None:
                 held = self._sessions[opening.session] = _Held(opening, mode)
-                return held, False
+                return held
             if held.live or held.opening != opening:
                 raise SequenceConflict(f"session {opening.session} is in the store; give the new one an id of its own.")
-            return held, True
+            return held
 
     def writer(self, opening: Opening, mode: Mode = "full") -> MemoryWriter:
         """See EventStore."""

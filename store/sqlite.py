@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from sqlite_utils import Database
 
 from stages.events import Opening
 from store import block
-from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreUnavailable, Trace
+from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreError, StoreUnavailable, Trace
 from store.rules import Counters, Key, not_found
 from store.sqlite_commit import Committer, identity
 from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions
@@ -234,9 +234,11 @@ class SqliteStore:
         """See EventStore."""
         with self._read() as conn:
             stored = self._find(conn, session)
-            if is_torn(self._path, stored):
-                return self._load(conn, stored).info
-            return stored.info
+            if stored.info.state == "open":
+                # Its row has only what was known when it began.
+                with suppress(StoreError):
+                    return self._load(conn, stored).info
+            return self._shown(stored)
 
     def load(self, session: str) -> Trace:
         """See EventStore."""

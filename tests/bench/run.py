@@ -31,6 +31,7 @@ from pipeline.session import Session
 from replay.derive import derive_layers
 from stages import catalog
 from stages.events import FinishInput, Input, Opening, PromptInput, TokensInput, UsageInput
+from stages.stage import fold
 from store import open_store
 from store.api import EventStore
 from tests.support.live import ListStream, opening
@@ -112,7 +113,7 @@ def bench_fold(rows: list[tuple[str, float, str]]) -> None:
     ):
         opened = opening(parser)
         layers = catalog.layers(opened)
-        rows.append((name, per_token(lambda o=opened, g=given, la=layers: derive_layers(o, g, la)), "µs/token"))
+        rows.append((name, per_token(lambda o=opened, g=given, la=layers: folded(o, g, la)), "µs/token"))
     opened = opening("hermes")
     layers = catalog.layers(opened)
     semantic = derive_layers(opened, steps, layers).semantic.events
@@ -122,14 +123,13 @@ def bench_fold(rows: list[tuple[str, float, str]]) -> None:
         ("  of which chunk", layers.encoder, semantic),
         ("  of which frame", layers.framer, chunks),
     ):
-        rows.append((name, per_token(lambda s=stage, e=events: _run(s, opened, e)), "µs/token"))
+        rows.append((name, per_token(lambda s=stage, e=events: fold(s.start(opened), e)), "µs/token"))
 
 
-def _run(stage: Any, opened: Opening, events: list[Any]) -> None:
-    step = stage.start(opened).step
-    out: list[Any] = []
-    for event in events:
-        step(event, out)
+def folded(opened: Opening, steps: list[Input], layers: catalog.Layers) -> list[Any]:
+    """Parse, chunk and frame."""
+    semantic = fold(layers.semantic.start(opened), steps)
+    return fold(layers.framer.start(opened), fold(layers.encoder.start(opened), semantic))
 
 
 # --- live -----------------------------------------------------------------------------------------------------------

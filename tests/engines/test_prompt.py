@@ -118,6 +118,11 @@ def test_other_kinds_of_tokenizer_are_refused() -> None:
         piece_table(fast(model, None))
 
 
+def test_a_slow_tokenizer_is_refused() -> None:
+    with pytest.raises(EngineLoadError, match="a fast tokenizer is needed; this one is object"):
+        tokenizer_facts(object())
+
+
 def test_facts() -> None:
     facts = tokenizer_facts(byte_level(), [3])
     assert facts.special == {"<|im_end|>": 257, "<|im_start|>": 258}
@@ -166,6 +171,13 @@ def test_what_the_template_rejects_is_the_clients_to_mend() -> None:
     assert (caught.value.param, caught.value.code) == ("messages", "chat_template_error")
     with pytest.raises(RequestError, match="the chat template rejected"):
         render(BYTE_LEVEL, Conversation(messages=({"role": "user", "content": None},)), FACTS)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    silent = byte_level("{{ '' }}")
+    request = EngineRequest(session="s", conversation=conversation(), sampling=Sampling())
+    with pytest.raises(RequestError, match="an empty prompt"):
+        prepare(silent, request, tokenizer_facts(silent), vocabulary=260, context=50)
 
 
 def test_no_template_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ def _scan(text: str, cuts: list[int]) -> tuple[int, int]:
     """(status, how far it read) over the pieces that ``cuts`` make."""
     scanner = JsonScanner()
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         i = 0
         piece = text[start:end]
         while i < len(piece):
@@ -61,7 +62,8 @@ def test_it_accepts_what_json_accepts(text: str, cuts: list[int]) -> None:
     ("text", "at"),
     [
         ("01", None), ("-x", 1), ("1.x", 2), ("1ex", 2), ("tru]", 3), ('"\\x"', 2), ('"\\u00g0"', 5), ("{,", 1),
-        ('{"a" 1', 5), ("[1,]", 3), ('{"a":1,}', 7), ("'", 0), ("NaN", 0), ("]", 0), ("[}", 1), ('{"a":1]', 6), ("{1", 1),
+        ('{"a" 1', 5), ("[1,]", 3), ('{"a":1,}', 7), ("'", 0), ("NaN", 0), ("]", 0), ("[}", 1), ('{"a":1]', 6),
+        ("{1", 1),
     ],
 )  # fmt: skip
 def test_it_stops_at_the_first_wrong_character(text: str, at: int | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stages.events import Input, Tool, TokensInput
+from stages.events import Input, TokensInput, Tool
 from tests.support.parse import (
     PROMPT,
     QWEN,

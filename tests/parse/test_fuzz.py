@@ -35,6 +35,7 @@ from tests.support.parse import (
     merged,
     message,
     opening,
+    owned,
     semantic,
     session,
     texts,
@@ -45,10 +46,12 @@ PARTS = st.sampled_from([
     "<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "<|box_start|>", "<tool_response>",
     "<tool", "</thi", "<", ">", "\n", "\n\n", " ", "text", "é", "😀", "a b", "\\", '"', "{", "}", "[", "]", ",", ":",
     '{"name": "tide", "arguments": {"a": 1}}', '{"name": "tide"', '"name": "moon"', '"arguments": ', '"{\\"a\\": 1}"',
-    '{"arguments": {"x": [true, null, -1.5e3]}, ', '"b\\n\\u00e9"', "null", "1", '"id": ', "{}", "\t", "\x00", "\\ud800",
+    '{"arguments": {"x": [true, null, -1.5e3]}, ', '"b\\n\\u00e9"', "null", "1", '"id": ', "{}", "\t", "\x00",
+    "\\ud800",
 ])  # fmt: skip
 OUTPUT = st.lists(PARTS, max_size=14).map("".join)
 POLICY = st.sampled_from(["incremental", "whole"])
+STOPS = st.lists(st.sampled_from(["a b", "ex", '"a', "}", "<", "tool", "é", "\n"]), min_size=1, max_size=2)
 TAIL = st.sampled_from([PROMPT, THINKING, OFF, "", "</think>"])
 
 
@@ -79,7 +82,9 @@ def test_no_split_changes_anything(
 
 
 @settings(max_examples=150)
-@given(OUTPUT, TAIL, st.lists(st.sampled_from(["a b", "ex", '"a', "}", "<", "tool", "é", "\n"]), min_size=1, max_size=2))
+@given(
+    OUTPUT, TAIL, st.lists(st.sampled_from(["a b", "ex", '"a', "}", "<", "tool", "é", "\n"]), min_size=1, max_size=2)
+)
 def test_no_split_moves_a_stop(text: str, tail: str, stops: list[str]) -> None:
     opened = opening(stop=tuple(stops))
     pieces = vocabulary(text, QWEN, 2)
@@ -100,9 +105,7 @@ def test_no_split_moves_a_stop(text: str, tail: str, stops: list[str]) -> None:
 
 @settings(max_examples=60)
 @given(OUTPUT, POLICY, TAIL, st.integers(1, 3), st.booleans())
-def test_resume_anywhere(
-    text: str, calls: Literal["incremental", "whole"], tail: str, width: int, stops: bool
-) -> None:
+def test_resume_anywhere(text: str, calls: Literal["incremental", "whole"], tail: str, width: int, stops: bool) -> None:
     opened = opening(calls=calls, stop=("a b", "ex") if stops else (), max_held=64)
     pieces = vocabulary(text, QWEN, width)
     stage = catalog.layers(opened).semantic
@@ -112,7 +115,9 @@ def test_resume_anywhere(
 
 CHOICES = st.integers(-1, 2)
 IDS = st.lists(st.sampled_from([*QWEN.special.values(), *QWEN.added.values(), 7]), max_size=4).map(tuple)
-ANY_TEXT = st.text(st.characters(), max_size=8) | PARTS | st.text(st.sampled_from("\ud800\udc00\ud83d\ude00a<"), max_size=4)
+ANY_TEXT = (
+    st.text(st.characters(), max_size=8) | PARTS | st.text(st.sampled_from("\ud800\udc00\ud83d\ude00a<"), max_size=4)
+)
 PIECES = st.lists(st.binary(max_size=5) | PARTS.map(str.encode), max_size=4).map(tuple)
 EVENTS = st.lists(
     st.one_of(
@@ -131,7 +136,9 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=400)
-@given(EVENTS, st.sampled_from(["plain", "hermes"]), POLICY, st.sampled_from([0, 5, 1 << 20]), st.booleans(), st.booleans())
+@given(
+    EVENTS, st.sampled_from(["plain", "hermes"]), POLICY, st.sampled_from([0, 5, 1 << 20]), st.booleans(), st.booleans()
+)
 def test_step_never_raises(
     events: list[Input], parser: str, calls: Literal["incremental", "whole"], limit: int, odd: bool, first: bool
 ) -> None:
@@ -163,7 +170,7 @@ def test_every_byte_is_owned_once_whatever_the_ids(steps: list[tuple[tuple[int, 
     check_stream(events)
     data = sum(len(piece) for step in inputs if isinstance(step, TokensInput) for piece in step.pieces)
     at = 0
-    for start, end in sorted(event.src for event in events if getattr(event, "text", "") or hasattr(event, "name")):
+    for _, _, (start, end) in owned(events):
         assert start == at
         at = end
     assert at == data

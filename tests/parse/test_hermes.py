@@ -91,12 +91,16 @@ BOTH: dict[str, Case] = {
     "extra braces": Case('<tool_call>{"name": "moon", "arguments": {}}}}\n</tool_call>', calls=[("moon", {})]),
     "arguments null": Case(_block('{"name": "moon", "arguments": null}'), calls=[("moon", {})]),
     "arguments empty text": Case(_block('{"name": "moon", "arguments": ""}'), calls=[("moon", {})]),
-    "arguments as a string": Case(_block(r'{"name": "tide", "arguments": "{\"a\": \"1\\n\"}"}'), calls=[("tide", {"a": "1\n"})]),
-    "arguments as a string, swapped": Case(_block(r'{"arguments": "{\"a\":1}", "name": "tide"}'), calls=[("tide", {"a": 1})]),
+    "arguments as a string": Case(
+        _block(r'{"name": "tide", "arguments": "{\"a\": \"1\\n\"}"}'), calls=[("tide", {"a": "1\n"})]
+    ),
+    "arguments as a string, swapped": Case(
+        _block(r'{"arguments": "{\"a\":1}", "name": "tide"}'), calls=[("tide", {"a": 1})]
+    ),
     "null, swapped": Case(_block('{"arguments": null, "name": "moon"}'), calls=[("moon", {})]),
     "parameters": Case(_block('{"name": "tide", "parameters": {"a": 1}}'), calls=[("tide", {"a": 1})]),
     "other members": Case(
-        _block('{"id": [1, {"name": "no"}], "type": "function", "name": "tide", "n": -1.5e3, "arguments": {"a": 1}, "x": null}'),
+        _block('{"id": [1, {"name": "no"}], "type": "f", "name": "tide", "n": -1.5e3, "arguments": {"a": 1}, "x": null}'),
         calls=[("tide", {"a": 1})],
     ),
     "escaped keys and name": Case(
@@ -115,7 +119,8 @@ BOTH: dict[str, Case] = {
     ),
     "bare JSON": Case('{"name": "tide", "arguments": {}}', content='{"name": "tide", "arguments": {}}'),
     "array of calls": Case(
-        _block('[{"name": "moon"}, {"name": "tide", "arguments": {"a": []}}]'), calls=[("moon", {}), ("tide", {"a": []})]
+        _block('[{"name": "moon"}, {"name": "tide", "arguments": {"a": []}}]'),
+        calls=[("moon", {}), ("tide", {"a": []})],
     ),
     "several objects": Case(
         _block('{"name": "moon"}\n{"name": "tide"},{"name": "moon"}'), calls=[("moon", {}), ("tide", {}), ("moon", {})]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -54,8 +54,10 @@ from tests.support.parse import (
 )
 
 TEXT = (
-    '<think>\nhm 😀\n</think>\n\nA\n<tool_call>\n{"name": "tide", "arguments": {"a": "b\\n\\"c", "d": [1, 2.5e3]}}\n</tool_call>\n'
-    '<tool_call>{"arguments": "{}", "name": "moon"}</tool_call>\nB <tool_call> c\n<tool_call>{"name": "x", "arguments": nul}</tool_call>'
+    "<think>\nhm 😀\n</think>\n\nA\n"
+    '<tool_call>\n{"name": "tide", "arguments": {"a": "b\\n\\"c", "d": [1, 2.5e3]}}\n</tool_call>\n'
+    '<tool_call>{"arguments": "{}", "name": "moon"}</tool_call>\n'
+    'B <tool_call> c\n<tool_call>{"name": "x", "arguments": nul}</tool_call>'
 )
 POLICIES: tuple[Literal["incremental", "whole"], ...] = ("incremental", "whole")
 
@@ -90,36 +92,22 @@ def test_every_choice_starts_at_the_prompt_and_the_first_tells_the_ids() -> None
 
 def test_call_events_at_the_earliest_moment() -> None:
     """The name at its closing quote, arguments from their first brace, the end at the last brace of the wrapper."""
-    pieces = [
-        "<tool_call>",
-        '{"na',
-        'me": "ti',
-        "de",
-        '"',
-        ', "arguments"',
-        ": ",
-        "{",
-        '"a',
-        '": "b',
-        '"}',
-        "}",
-        "</tool_call>",
-    ]
-    opened = opening()
-    inputs = session([TokensInput(0, (7,), (piece.encode(),), "") for piece in pieces])
-    machine = catalog.parser("hermes").start(opened)
-    said: list[list[Any]] = []
-    for event in inputs[: len(pieces) + 1]:
+    said: list[tuple[str, list[str | bool]]] = [
+        ("<tool_call>", []), ('{"na', []), ('me": "ti', []), ("de", []), ('"', ["tide"]), (', "arguments"', []), (": ", []),
+        ("{", ["{"]), ('"a', ['"a']), ('": "b', ['": "b']), ('"}', ['"}']), ("}", [True]), ("</tool_call>", []),
+    ]  # fmt: skip
+    inputs = session([TokensInput(0, (7,), (piece.encode(),), "") for piece, _ in said])
+    machine = catalog.parser("hermes").start(opening())
+    for event, want in zip(inputs, [[], *(want for _, want in said)], strict=False):
         out: list[Semantic] = []
         machine.step(event, out)
-        said.append([
-            event.name if isinstance(event, CallStart) else event.text if isinstance(event, CallArguments) else event.complete
-            for event in out
-            if isinstance(event, CallStart | CallArguments | CallEnd)
-        ])  # fmt: skip
-    assert said[1:] == [
-        [], [], [], [], ["tide"], [], [], ["{"], ['"a'], ['": "b'], ['"}'], [True], [],
-    ]  # fmt: skip
+        assert [_telling(event) for event in out if isinstance(event, CallStart | CallArguments | CallEnd)] == want
+
+
+def _telling(event: CallStart | CallArguments | CallEnd) -> str | bool:
+    if isinstance(event, CallEnd):
+        return event.complete
+    return event.name if isinstance(event, CallStart) else event.text
 
 
 def test_sources_of_a_call() -> None:
@@ -162,7 +150,7 @@ def test_call_ids_come_from_the_opening() -> None:
 def test_an_abort_delivers_what_is_held_and_finishes_nothing(last: Input, failure: Failure | str) -> None:
     held = tokens("So\n<tool_ca", size=50)
     calling = tokens('<tool_call>{"name": "tide", "arguments": {"a', choice=1)
-    done = [*tokens("ok", choice=2), FinishInput(2, "eos")]
+    done: list[Input] = [*tokens("ok", choice=2), FinishInput(2, "eos")]
     inputs: list[Input] = [PromptInput((), PROMPT, 3), *held, *calling, *done, last]
     events = semantic(opening(n=3), inputs)
     check_stream(events)
@@ -277,7 +265,7 @@ def test_truncation_at_every_token(calls: Literal["incremental", "whole"]) -> No
             else:
                 assert calls == "incremental"
                 assert got.faults
-        live = [event for event in semantic(opened, [PromptInput((), PROMPT, 3), *steps[:i]])]
+        live = semantic(opened, [PromptInput((), PROMPT, 3), *steps[:i]])
         assert semantic(opened, session(steps))[: len(live)] == live
 
 

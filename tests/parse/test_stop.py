@@ -20,6 +20,7 @@ from stages.events import (
     Fault,
     Finish,
     FinishInput,
+    Input,
     Marker,
     PromptInput,
     Reasoning,
@@ -156,7 +157,7 @@ def test_in_reasoning() -> None:
 
 
 def test_in_arguments_the_call_stays_incomplete() -> None:
-    got, events = _hermes(f"Look.\n{CALL}", stop=("st\", ",))[0]
+    got, events = _hermes(f"Look.\n{CALL}", stop=('st", ',))[0]
     assert got.content == "Look."
     assert [(call.name, call.arguments, call.complete) for call in got.calls] == [("tide", '{"port": "Bre', False)]
     assert (got.finish, got.faults) == ("stop", [])
@@ -219,7 +220,7 @@ def test_held_text_comes_before_what_ends_it() -> None:
 
 
 def test_an_abort_delivers_what_is_held() -> None:
-    inputs = [PromptInput((), PROMPT, 3), *tokens("a ST"), AbortInput("client")]
+    inputs: list[Input] = [PromptInput((), PROMPT, 3), *tokens("a ST"), AbortInput("client")]
     events = semantic(opening("plain", stop=("STOP",)), inputs)
     assert message(events).content == "a ST"
     assert not [event for event in events if isinstance(event, Finish)]
@@ -239,7 +240,7 @@ def test_only_one_choice_stops() -> None:
 
 
 def test_the_engines_own_stop_is_not_told_twice() -> None:
-    inputs = [
+    inputs: list[Input] = [
         PromptInput((), PROMPT, 3),
         *tokens("a STOP"),
         FinishInput(0, "stop", "STOP"),
@@ -247,7 +248,7 @@ def test_the_engines_own_stop_is_not_told_twice() -> None:
     ]
     events = semantic(opening("plain", stop=("STOP",)), inputs)
     assert [event for event in events if isinstance(event, Finish)] == [Finish(0, "stop", "STOP")]
-    cut = [PromptInput((), PROMPT, 3), *tokens("a "), FinishInput(0, "stop", "STOP"), UsageInput(3, 2)]
+    cut: list[Input] = [PromptInput((), PROMPT, 3), *tokens("a "), FinishInput(0, "stop", "STOP"), UsageInput(3, 2)]
     assert message(semantic(opening("plain", stop=("STOP",)), cut)).detail == "STOP"
 
 

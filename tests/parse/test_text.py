@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages import catalog
 from stages.events import Content, Dropped, Fault, Input, Marker, Reasoning, TokenizerFacts, TokensInput
 from stages.parse.text import Alphabet, decode, unfinished
 from tests.support.parse import (
@@ -21,7 +22,6 @@ from tests.support.parse import (
     tokens,
     wrote,
 )
-from stages import catalog
 
 
 def _steps(*pieces: bytes) -> list[TokensInput]:
@@ -194,7 +194,8 @@ def test_foreign_special_tokens_are_dropped_inside_calls_and_white_space() -> No
     inputs = _special(
         "<x>", "\n", "<x>", "<think>", "<x>", "\n", "a", "<x>", "</think>", "<x>", "<tool_call>", "<x>", "\n", "<x>",
         '{"na', "<x>", 'me": "ti', "<x>", 'de",', "<x>", ' "arguments": ', '{"a', "<x>", '": ', "<x>", "1}", "<x>", "}",
-        "<x>", "</tool_call>", "<x>", "<tool_call>", '{"arguments": {"b', "<x>", '": 2}, "name": "moon"}', "</tool_call>",
+        "<x>", "</tool_call>", "<x>", "<tool_call>", '{"arguments": {"b', "<x>", '": 2}, "name": "moon"}',
+        "</tool_call>",
     )  # fmt: skip
     opened = opening(tokenizer=SPECIAL)
     events = semantic(opened, inputs)
@@ -239,8 +240,8 @@ def test_surrogates_of_an_engine_without_bytes(pieces: list[str], text: str) -> 
 
 def test_bad_bytes_inside_markers_calls_and_reasoning() -> None:
     raw = [
-        b"<think>", b"\xff", b"a\xf0\x9f", b"</think>", b"<tool_call>", b'{"name": "t\xffide", "arguments": {"a": "\xe2',
-        b'"}}', b"</tool_call>", b"<tool_call>", b'{"name": \xff}', b"</tool_call>",
+        b"<think>", b"\xff", b"a\xf0\x9f", b"</think>", b"<tool_call>",
+        b'{"name": "t\xffide", "arguments": {"a": "\xe2', b'"}}', b"</tool_call>", b"<tool_call>", b'{"name": \xff}', b"</tool_call>",
     ]  # fmt: skip
     known = {**QWEN.special, **QWEN.added}
     steps = [TokensInput(0, (known.get(piece.decode("latin-1"), 9),), (piece,), "") for piece in raw]

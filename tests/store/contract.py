@@ -30,6 +30,7 @@ from stages.events import (
 )
 from store import codec, trace
 from store.api import Batch, EventStore, SequenceConflict, SessionInfo, SessionNotFound, StoreError, Trace
+from store.rules import Key
 from tests.support.store import SECOND, batches, opening, record, records, same, words
 
 
@@ -78,6 +79,8 @@ class StoreContract:
         assert same(found, opening(), made)
         assert found.info.state == store.info(opening().session).state == "open"
         assert found.info.closed is None
+        assert store.info(opening().session) == found.info
+        assert found.info.ttft_ns == SECOND
 
     def test_a_session_without_records(self, store: EventStore) -> None:
         store.writer(opening()).close("aborted")
@@ -89,7 +92,11 @@ class StoreContract:
 
     def test_lean_keeps_facts_and_digests(self, store: EventStore) -> None:
         made = batches(words(700), size=3)
-        record(store.writer(opening(), "lean"), made).close("closed")
+        writer = record(store.writer(opening(), "lean"), made[:100])
+        # Some again, some of it with more.
+        record(writer, made[50:90])
+        writer.append(_joined(made, ("served", "semantic"), 90, 110))
+        record(writer, made[100:]).close("closed")
         store.flush()
         found = store.load(opening().session)
         kept = {("input", "engine"), ("socket", "frame")}
@@ -226,6 +233,7 @@ class StoreContract:
         writer.close("closed")
         store.flush()
         assert same(store.load(opening().session), opening(), made)
+        assert store.info(opening().session).message[0]["content"] == "".join(words(300))
         again = record(store.writer(opening()), made)
         again.close("closed")
         again.committed().result(10)
@@ -299,143 +307,10 @@ class StoreContract:
         assert same(found, opening(), made)
         assert found.info.state == "closed"
 
-    # --- finding ----------------------------------------------------------------------------------------------------
 
-    def test_newest_first(self, store: EventStore) -> None:
-        for number in (2, 0, 1):
-            opened = opening(f"s{number}", opened=opening().opened + number * SECOND)
-            store.writer(opened).close("aborted" if number == 1 else "closed")
-        record(store.writer(opening("s3", opened=opening().opened + 3 * SECOND)), batches(words(3))[:4])
-        store.flush()
-        assert [info.session for info in store.sessions()] == ["s3", "s2", "s1", "s0"]
-        assert [info.session for info in store.sessions(limit=2)] == ["s3", "s2"]
-        assert list(store.sessions(limit=0)) == []
-        assert [info.session for info in store.sessions(state="closed")] == ["s2", "s0"]
-        assert [info.session for info in store.sessions(state="closed", limit=1)] == ["s2"]
-        assert [info.session for info in store.sessions(state="aborted")] == ["s1"]
-        assert [info.session for info in store.sessions(state="open")] == ["s3"]
-        assert list(store.sessions(state="torn")) == []
-
-    def test_more_than_a_page(self, store: EventStore) -> None:
-        names = [f"{number:03d}" for number in range(450)]
-        for at, name in enumerate(names):
-            # Three at a time have the same second: pages may not lose or double any.
-            store.writer(opening(name, opened=opening().opened + at // 3)).close("closed")
-        store.flush()
-        assert sorted(info.session for info in store.sessions()) == names
-        assert len(list(store.sessions(limit=250))) == 250
-
-    def test_search(self, store: EventStore) -> None:
-        said = {"s0": "The tide is high in Brest", "s1": "The moon is full; high, high above", "s2": "Nothing (at all)"}
-        for name, text in said.items():
-            writer = store.writer(opening(name))
-            events = [
-                Reasoning(0, "hmm, let me see", (0, 15)), Content(0, text, (15, 15 + len(text))),
-                CallStart(0, 0, "call_1", f"tool_{name}", (0, 0)), CallArguments(0, 0, '{"port":"Roscoff"}', (0, 0)),
-            ]  # fmt: skip
-            writer.append(Batch("served", "semantic", 0, 0, events, [0] * 4))
-            writer.close("closed")
-        store.flush()
-
-        def hits(text: str) -> list[str]:
-            return sorted(info.session for info in store.search(text))
-
-        assert hits("tide") == ["s0"]
-        assert hits("TIDE brest") == ["s0"]
-        assert hits("brest tide") == ["s0"]
-        assert hits("tide moon") == []
-        assert [info.session for info in store.search("high")] == ["s1", "s0"]
-        assert [info.session for info in store.search("high", limit=1)] == ["s1"]
-        assert hits('"is high"') == ["s0"]
-        assert hits('"high is"') == []
-        assert hits("hmm") == ["s0", "s1", "s2"]
-        assert hits("Roscoff tool_s1") == ["s1"]
-        # Nothing that is typed is syntax.
-        assert hits("(at all)") == ["s2"]
-        for text in ("", "   ", "!!!", "NOT", "AND OR", '"', "a* b:c -d", "(", "tide AND moon"):
-            assert hits(text) == []
-
-    def test_ids_and_prefixes(self, store: EventStore) -> None:
-        for name in ("abc", "abcd", "abx", "z"):
-            store.writer(opening(name)).close("closed")
-        store.flush()
-        assert store.info("abc").session == "abc"
-        assert store.info("abcd").session == "abcd"
-        assert store.info("abx").session == "abx"
-        assert store.load("z").opening.session == "z"
-        with pytest.raises(SessionNotFound, match="abc, abcd, abx"):
-            store.info("ab")
-        for name in ("", "q", "abcde"):
-            with pytest.raises(SessionNotFound):
-                store.load(name)
-
-    # --- whole sessions ---------------------------------------------------------------------------------------------
-
-    def test_save_what_was_loaded(self, store: EventStore, tmp_path: Path) -> None:
-        made = batches(words(600), size=4)
-        record(store.writer(opening("full")), made).close("closed")
-        record(store.writer(opening("lean"), "lean"), made).close("aborted")
-        store.flush()
-        loaded = [store.load("full"), store.load("lean")]
-        for found in loaded:
-            trace.write(found, tmp_path / f"{found.info.session}.jsonl")
-        copies = list(trace.read_many(tmp_path))
-        assert copies == loaded
-        # There already, and equal.
-        assert store.save(copies) == 0
-        renamed = [_renamed(found, f"{found.info.session}-2") for found in copies]
-        assert store.save(renamed) == 2
-        for found in renamed:
-            assert store.load(found.info.session) == found
-        assert [info.session for info in store.search("licence") if info.session.endswith("-2")]
-
-    def test_save_of_other_records_conflicts(self, store: EventStore) -> None:
-        record(store.writer(opening()), batches(words(20))).close("closed")
-        store.flush()
-        found = store.load(opening().session)
-        other = store.load(opening().session)
-        row = other.records["served", "chunk"][3]
-        other.records["served", "chunk"][3] = msgspec.structs.replace(row, cause=row.cause + 1)
-        with pytest.raises(SequenceConflict, match="other records"):
-            store.save([other])
-        other = store.load(opening().session)
-        other.opening = msgspec.structs.replace(other.opening, model="demo-2")
-        with pytest.raises(SequenceConflict, match="other records"):
-            store.save([other])
-        assert store.load(opening().session) == found
-
-    def test_an_imported_open_session_is_torn(self, store: EventStore) -> None:
-        made = batches(words(20))[:30]
-        record(store.writer(opening("live")), made)
-        store.flush()
-        assert store.save([_renamed(store.load("live"), "copy")]) == 1
-        found = store.load("copy")
-        assert found.info.state == "torn"
-        assert same(found, opening("copy"), made)
-
-    # --- the end ----------------------------------------------------------------------------------------------------
-
-    def test_a_closed_store_records_nothing(self, store: EventStore) -> None:
-        writer = store.writer(opening("early"))
-        store.flush()
-        store.close()
-        store.close()
-        store.flush()
-        late = store.writer(opening("late"))
-        for some in (writer, late):
-            some.append(Batch("input", "engine", 0, 0, [PromptInput((), "", 1)]))
-            assert some.incomplete
-            with pytest.raises(StoreError, match="closed"):
-                some.committed().result(10)
-            some.close("closed")
-        assert store.stats()["lost_records"] == 2
-        with pytest.raises(StoreError, match="closed"):
-            store.save([Trace(opening=opening("new"), info=SessionInfo(session="new", opened=0), records={})])
-
-
-def _renamed(found: Trace, name: str) -> Trace:
-    return Trace(
-        opening=msgspec.structs.replace(found.opening, session=name),
-        info=msgspec.structs.replace(found.info, session=name),
-        records=found.records,
-    )
+def _joined(made: list[Batch], key: Key, first: int, last: int) -> Batch:
+    """Several batches of a layer as one, at the time of the first; only for layers that keep no times."""
+    some = [batch for batch in made[first:last] if (batch.track, batch.layer) == key]
+    events = [event for batch in some for event in batch.events]
+    causes = [cause for batch in some for cause in batch.causes]
+    return Batch(*key, some[0].first_seq, some[0].at, events, causes)

@@ -9,9 +9,10 @@ import pytest
 from store import open_store
 from store.api import EventStore
 from tests.store.contract import StoreContract
+from tests.store.contract_finding import FindingContract
 
 
-class TestMemory(StoreContract):
+class TestMemory(StoreContract, FindingContract):
     @pytest.fixture
     def store(self) -> Iterator[EventStore]:
         made = open_store("memory:")

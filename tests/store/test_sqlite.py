@@ -18,12 +18,13 @@ from store import block, open_store
 from store.api import Batch, CorruptRecord, EventStore, StoreUnavailable, UnknownSchema
 from store.sqlite import SqliteStore
 from tests.store.contract import StoreContract
+from tests.store.contract_finding import FindingContract
 from tests.support.store import batches, opening, record, same, words
 
 NAME = opening().session
 
 
-class TestSqlite(StoreContract):
+class TestSqlite(StoreContract, FindingContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[EventStore]:
         made = open_store(str(tmp_path / "sessions.db"))

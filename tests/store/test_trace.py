@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
@@ -16,18 +16,21 @@ from stages.events import LAYERS, Content, Layer, Opening, Tick
 from store import codec, named, trace
 from store.api import CorruptRecord, Record, SessionInfo, StoreUnavailable, Trace, UnknownSchema
 from store.codec import Upcast, Upcasts
+from store.rules import Key
 from tests.support.events import EVERY, events, struct
 from tests.support.store import batches, opening, records, words
 
 TRACES = Path(__file__).parents[1] / "traces"
-GOLDEN = TRACES / "schema-1.jsonl"
+GOLDEN = Path(__file__).parent / "golden" / "schema-1.jsonl"
+
+Edit: TypeAlias = Callable[[list[str]], Any]
 
 TRACKS: dict[Layer, str] = {"engine": "input", "semantic": "served", "chunk": "served", "frame": "served"}
 
 
 def session(made: dict[Layer, list[Any]], opened: Opening | None = None) -> Trace:
     """A trace of events, each caused by the one before it in the layer before."""
-    held = {
+    held: dict[Key, list[Record]] = {
         (TRACKS[layer], layer): [
             Record(seq, -1 if layer == "engine" else seq, 1000 * seq, event) for seq, event in enumerate(made[layer])
         ]
@@ -156,13 +159,13 @@ def test_files_and_folders(tmp_path: Path) -> None:
 # --- malformed ------------------------------------------------------------------------------------------------------
 
 
-def edit(change: Callable[[list[str]], Any]) -> bytes:
+def edit(change: Edit) -> bytes:
     lines = trace.dumps(session(EVERY)).decode().rstrip("\n").split("\n")
     change(lines)
     return "\n".join(lines).encode()
 
 
-def swap(at: int, old: str, new: str) -> Callable[[list[str]], None]:
+def swap(at: int, old: str, new: str) -> Edit:
     def change(lines: list[str]) -> None:
         assert old in lines[at]
         lines[at] = lines[at].replace(old, new)
@@ -174,25 +177,25 @@ FIRST_SEMANTIC = 1 + len(EVERY["engine"])
 FIRST_CHUNK = FIRST_SEMANTIC + len(EVERY["semantic"])
 
 
-@pytest.mark.parametrize(
-    ("change", "line", "said"),
-    [
-        (lambda lines: lines.clear(), 1, "header"),
-        (lambda lines: lines.pop(0), 1, "header"),
-        (swap(0, '"opening":{', '"opening":[{'), 1, "header"),
-        (swap(0, '"created":', '"made":'), 1, "created"),
-        (swap(0, '"blobs":{"', '"blobs":{"0'), 2, "no blob"),
-        (lambda lines: lines.insert(3, "{"), 4, "not a record"),
-        (lambda lines: lines.insert(3, '{"track":"input"}'), 4, "layer"),
-        (lambda lines: lines.pop(3), 4, "input/engine seq 2 expected, 3 found"),
-        (lambda lines: lines.pop(), 1 + sum(map(len, EVERY.values())) - 1, "served/frame has 4 of 5 records"),
-        (swap(4, '"choice":0', '"choice":"0"'), 5, "not an event of layer engine"),
-        (swap(4, '"hex":"e6bd"', '"hex":"zz"'), 5, "hexadecimal"),
-        (swap(FIRST_SEMANTIC, '"layer":"semantic"', '"layer":"dream"'), FIRST_SEMANTIC + 1, "not a record"),
-        (swap(FIRST_CHUNK, '"choices":[{', '"choices":[7,{'), FIRST_CHUNK + 1, "not an event of layer chunk"),
-    ],
-)
-def test_what_is_malformed_is_named(change: Callable[[list[str]], Any], line: int, said: str) -> None:
+MALFORMED: list[tuple[Edit, int, str]] = [
+    (lambda lines: lines.clear(), 1, "header"),
+    (lambda lines: lines.pop(0), 1, "header"),
+    (swap(0, '"opening":{', '"opening":[{'), 1, "header"),
+    (swap(0, '"created":', '"made":'), 1, "created"),
+    (swap(0, '"blobs":{"', '"blobs":{"0'), 2, "no blob"),
+    (lambda lines: lines.insert(3, "{"), 4, "not a record"),
+    (lambda lines: lines.insert(3, '{"track":"input"}'), 4, "layer"),
+    (lambda lines: lines.pop(3), 4, "input/engine seq 2 expected, 3 found"),
+    (lambda lines: lines.pop(), 1 + sum(map(len, EVERY.values())) - 1, "served/frame has 4 of 5 records"),
+    (swap(4, '"choice":0', '"choice":"0"'), 5, "not an event of layer engine"),
+    (swap(4, '"hex":"e6bd"', '"hex":"zz"'), 5, "hexadecimal"),
+    (swap(FIRST_SEMANTIC, '"layer":"semantic"', '"layer":"dream"'), FIRST_SEMANTIC + 1, "not a record"),
+    (swap(FIRST_CHUNK, '"choices":[{', '"choices":[7,{'), FIRST_CHUNK + 1, "not an event of layer chunk"),
+]
+
+
+@pytest.mark.parametrize(("change", "line", "said"), MALFORMED)
+def test_what_is_malformed_is_named(change: Edit, line: int, said: str) -> None:
     with pytest.raises(CorruptRecord, match=f"^some.jsonl, line {line}: .*{said}"):
         list(trace.loads(edit(change), "some.jsonl"))
 
@@ -205,7 +208,7 @@ def test_what_is_malformed_is_named(change: Callable[[list[str]], Any], line: in
         (swap(0, '"opening":{', '"opening":{"protocol":"smoke_signals",'), FIRST_CHUNK + 1, "'smoke_signals'"),
     ],
 )
-def test_what_is_newer_is_named(change: Callable[[list[str]], Any], line: int, said: str) -> None:
+def test_what_is_newer_is_named(change: Edit, line: int, said: str) -> None:
     with pytest.raises(UnknownSchema, match=f"^some.jsonl, line {line}: .*{said}"):
         list(trace.loads(edit(change), "some.jsonl"))
 
@@ -249,6 +252,13 @@ def test_the_golden_trace_of_schema_1() -> None:
     assert {layer: found.events(TRACKS[layer], layer) for layer in LAYERS} == EVERY
     assert found == session(EVERY)
     assert trace.dumps(found) == data
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in TRACES.iterdir()))
+def test_golden_traces_come_out_as_they_were(name: str) -> None:
+    found = trace.read(TRACES / name)
+    assert trace.dumps(found) == (TRACES / name).read_bytes()
+    assert found.info.events == {f"{track}/{layer}": len(held) for (track, layer), held in found.records.items()}
 
 
 def test_names_and_stores_agree_on_what_an_event_is() -> None:

@@ -60,7 +60,7 @@ THINKING = PROMPT + "<think>\n"
 OFF = PROMPT + "<think>\n\n</think>\n\n"
 
 TextEvent = Content | Reasoning | Refusal | CallArguments | Marker | Dropped
-Merged = tuple[str, int, str, tuple[int, int]]
+_MADE = ("{}", "{", "}")
 
 
 def opening(
@@ -73,6 +73,7 @@ def opening(
     **asks: Any,
 ) -> Opening:
     """An opening with tools; ``asks``: fields of the Ask."""
+    fields: dict[str, Any] = {"tools": TOOLS, **asks}
     return Opening(
         session="s-1",
         key="key-1",
@@ -84,12 +85,12 @@ def opening(
         calls=calls,
         max_held=max_held,
         tokenizer=tokenizer,
-        ask=ask or Ask(**{"tools": TOOLS, **asks}),
+        ask=ask or Ask(**fields),
     )
 
 
 def vocabulary(text: str, tokenizer: TokenizerFacts = QWEN, size: int = 4) -> list[tuple[int, bytes]]:
-    """``text`` as (id, piece) pairs: special and added tokens by their ids, the rest in pieces of ``size`` characters."""
+    """``text`` as (id, piece) pairs: special and added tokens by id, the rest in pieces of ``size`` characters."""
     ids = {**tokenizer.special, **tokenizer.added}
     known = sorted(ids, key=len, reverse=True)
     pattern = re.compile(f"({'|'.join(map(re.escape, known))})") if known else re.compile("(?!)()")
@@ -272,7 +273,8 @@ def check_partition(inputs: Sequence[Input], events: Sequence[Semantic], choice:
         assert start == at, f"{event} should begin at {at}"
         assert end >= start, event
         at = end
-        if not isinstance(event, CallArguments | CallStart) and len(text.encode()) == end - start:
+        # A call's name and arguments may be decoded, also where a stage dropped them.
+        if not isinstance(event, CallArguments | CallStart) and len(text.encode()) == end - start and text not in _MADE:
             assert data[start:end].decode("utf-8", "replace") == text, event
     assert at == len(data), f"{at} of {len(data)} bytes are owned"
 
@@ -282,7 +284,7 @@ def check_stream(events: Sequence[Semantic]) -> None:
     calls: dict[int, int] = {}
     opened: dict[int, int | None] = {}
     done: set[int] = set()
-    for i, event in enumerate(events):
+    for event in events:
         msgspec.json.encode(event)  # whole characters only
         if isinstance(event, TextEvent):
             assert event.text, event
@@ -290,28 +292,32 @@ def check_stream(events: Sequence[Semantic]) -> None:
             assert event.choice not in opened, event
             opened[event.choice] = None
             calls[event.choice] = 0
-        elif isinstance(event, CallStart):
-            assert opened[event.choice] is None, event
-            assert event.index == calls[event.choice], event
-            assert event.name.strip(), event
-            calls[event.choice] += 1
-            opened[event.choice] = event.index
-        elif isinstance(event, CallArguments):
-            assert event.index == opened[event.choice], event
-        elif isinstance(event, CallEnd):
-            assert event.index == opened[event.choice], event
-            opened[event.choice] = None
-        elif isinstance(event, Content | Reasoning):
-            assert opened[event.choice] is None, event
         elif isinstance(event, Finish):
-            assert opened[event.choice] is None, event
             assert event.choice not in done, event
+            assert opened[event.choice] is None, event
             done.add(event.choice)
-        elif isinstance(event, End):
-            assert i == len(events) - 1
-    if events and isinstance(events[-1], End):
+        else:
+            _check_calls(event, calls, opened)
+    assert End() not in events[:-1]
+    if events and events[-1] == End():
         assert isinstance(events[-2], Usage | Failure)
         assert all(call is None for call in opened.values())
+
+
+def _check_calls(event: Semantic, calls: dict[int, int], opened: dict[int, int | None]) -> None:
+    if isinstance(event, CallStart):
+        assert opened[event.choice] is None, event
+        assert event.index == calls[event.choice], event
+        assert event.name.strip(), event
+        calls[event.choice] += 1
+        opened[event.choice] = event.index
+    elif isinstance(event, CallArguments):
+        assert event.index == opened[event.choice], event
+    elif isinstance(event, CallEnd):
+        assert event.index == opened[event.choice], event
+        opened[event.choice] = None
+    elif isinstance(event, Content | Reasoning):
+        assert opened[event.choice] is None, event
 
 
 def merged(events: Iterable[Semantic]) -> list[Any]:
@@ -325,7 +331,7 @@ def merged(events: Iterable[Semantic]) -> list[Any]:
         if isinstance(event, Fault) and not event.text:
             faults.append(event)
             continue
-        last = out[-1] if out else None
+        last: Any = out[-1] if out else None
         if (
             isinstance(event, Content | Reasoning | CallArguments | Dropped)
             and last.__class__ is event.__class__
@@ -356,4 +362,5 @@ def check_resume(stage: Stage[Input, Semantic], opened: Opening, inputs: Sequenc
 def _through_bytes(state: Any) -> Any:
     if isinstance(state, ChainSnapshot):
         return ChainSnapshot(tuple(_through_bytes(part) for part in state.parts))
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=type(state))
+    kind: Any = type(state)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=kind)
