@@ -8,6 +8,7 @@ in ``source``, so everything after it can be derived again from the record.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any, Literal, NoReturn
 
@@ -43,15 +44,25 @@ AbortBy = Literal["client", "timeout", "cancel", "shutdown"]
 def stop_watch(opening: Opening, layers: Layers) -> Watch | None:
     """What the engine folds to end generation on the step on which a stop string is complete; None without any.
 
-    The same stages that serve the session, so that both see the same match on the same step.
+    The same stages that serve the session, so that both see the same match on the same step. Where a user's parser
+    raises it stops watching: the session's own run of it is the one that fails the session.
     """
     if not opening.ask.stop:
         return None
-    machine = layers.semantic.start(opening)
+    machine: Machine[Input, Semantic] | None = None
+    with contextlib.suppress(Exception):
+        machine = layers.semantic.start(opening)
 
     def watch(event: Input) -> str | None:
+        nonlocal machine
+        if machine is None:
+            return None
         out: list[Semantic] = []
-        machine.step(event, out)
+        try:
+            machine.step(event, out)
+        except Exception:
+            machine = None
+            return None
         for made in out:
             if isinstance(made, Finish) and made.reason == "stop":
                 return str(made.detail)
@@ -88,7 +99,7 @@ class Session:
         self._receiving = False
         self._tick_due = False
         self._silent = True
-        self._admitted = False
+        self._admitted = anyio.Event()
         self._over = False
         self.ended = False
         """The semantic layer has ended: what is still to come are the last frames."""
@@ -167,7 +178,8 @@ class Session:
         return noted
 
     def _parser_failed(self, error: Exception) -> list[Any]:
-        log.error("session %s: stage %s raised %s", self.opening.session, self._layers.semantic.id, type(error).__name__)
+        stage, kind = self._layers.semantic.id, type(error).__name__
+        log.error("session %s: stage %s raised %s", self.opening.session, stage, kind)
         self._stream.abort()
         return [Failure("engine", "The parser of this server failed on the model's output.", "parser_error"), End()]
 
@@ -203,7 +215,8 @@ class Session:
         finally:
             self._receiving = False
         self._silent = False
-        self._admitted = self._admitted or isinstance(events[0], PromptInput)
+        if isinstance(events[0], PromptInput):
+            self._admitted.set()
         self._over = isinstance(events[-1], UsageInput | ErrorInput)
         return events
 
@@ -225,8 +238,9 @@ class Session:
         """A tick after every ``keep_alive`` seconds without an input; the first one, which also decides the status,
         after ``commit_after`` seconds without admission."""
         with scope:
-            await anyio.sleep(self._commit_after)
-            if not self._admitted:
+            with anyio.move_on_after(self._commit_after):
+                await self._admitted.wait()
+            if not self._admitted.is_set():
                 self._tick()
             while True:
                 self._silent = True
@@ -237,7 +251,6 @@ class Session:
     def _tick(self) -> None:
         self._tick_due = True
         self._interrupt()
-
 
 
 class _Raises:

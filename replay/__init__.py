@@ -3,7 +3,7 @@
 from replay.corpus import run_replay
 from replay.derive import Derived, StageFailure, Track, derive, derive_layers
 from replay.errors import BadSplit, NotAvailable, ParserFailed, ParserNotFound, ReplayError
-from replay.message import Message, ToolCall, collect
+from stages.message import Message, ToolCall, collect
 from replay.parse import parse_text
 from replay.report import RunReport, Summary, Unreadable, exit_code, from_json, to_json
 from replay.resolve import Parser, resolve

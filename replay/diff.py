@@ -10,7 +10,7 @@ import msgspec
 from replay.coalesce import merge
 from replay.derive import Derived, Track, run
 from replay.locate import changed, moved, raw
-from replay.message import collect
+from stages.message import collect
 from replay.message_diff import differences, shortened
 from replay.verdict import Depth, Difference, Divergence, Verdict, worst
 from stages.catalog import Layers

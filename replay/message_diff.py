@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from replay.message import Message, ToolCall
+from stages.message import Message, ToolCall
 from replay.text import excerpt, first_difference
 from replay.verdict import MESSAGE_KINDS, Difference, MessageKind
 from stages.events import Marker, TokenizerFacts

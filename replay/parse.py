@@ -7,7 +7,7 @@ from typing import Literal
 
 from replay.derive import Assemble, run
 from replay.errors import ParserFailed
-from replay.message import Message, collect
+from stages.message import Message, collect
 from replay.resolve import Parser, resolve
 from replay.split import pieces, regroup
 from stages import catalog

@@ -13,7 +13,7 @@ from replay.baseline import Baseline, baseline, is_open
 from replay.derive import Assemble, Derived, StageFailure, derive_layers, failure, run
 from replay.diff import Comparison, Session, compare
 from replay.errors import BadSplit, ReplayError
-from replay.message import Message, collect
+from stages.message import Message, collect
 from replay.message_diff import differences
 from replay.resolve import Parser, resolve
 from replay.split import check, regroup

@@ -7,23 +7,8 @@ from typing import Any
 
 import msgspec
 
-from stages.events import (
-    CallArguments,
-    CallStart,
-    Content,
-    Failure,
-    Fault,
-    Finish,
-    Layer,
-    Opening,
-    PromptInput,
-    Reasoning,
-    Refusal,
-    Start,
-    Tokens,
-    TokensInput,
-    Usage,
-)  # fmt: skip
+from stages.events import Failure, Fault, Finish, Layer, Opening, PromptInput, Start, TokensInput, Usage
+from stages.message import Collector, Message
 from store.api import Digest, Mode, SessionInfo, State
 
 MAX_MESSAGE = 1 << 20
@@ -32,32 +17,6 @@ MAX_MESSAGE = 1 << 20
 
 _ENGINE = ("input", "engine")
 _SEMANTIC = ("served", "semantic")
-
-
-class _Choice:
-    """The message of one choice so far: lists of pieces, joined once."""
-
-    __slots__ = ("calls", "content", "finish", "reasoning", "refusal")
-
-    def __init__(self) -> None:
-        self.reasoning: list[str] = []
-        self.content: list[str] = []
-        self.refusal: list[str] = []
-        self.calls: dict[int, tuple[str, str, list[str]]] = {}
-        self.finish: str | None = None
-
-    def message(self) -> dict[str, Any]:
-        message: dict[str, Any] = {
-            "reasoning": "".join(self.reasoning) or None,
-            "content": "".join(self.content) or None,
-            "tool_calls": [
-                {"id": call[0], "name": call[1], "arguments": "".join(call[2])}
-                for _, call in sorted(self.calls.items())
-            ],
-        }
-        if self.refusal:
-            message["refusal"] = "".join(self.refusal)
-        return message
 
 
 class Projection:
@@ -70,8 +29,8 @@ class Projection:
     def __init__(self, opening: Opening, mode: Mode) -> None:
         self._opening = opening
         self._mode: Mode = mode
-        self._choices = [_Choice() for _ in range(opening.ask.n)]
-        self._left = MAX_MESSAGE
+        self._said = Collector(MAX_MESSAGE)
+        self._finishes: dict[int, str] = {}
         self._at = 0
         self._prompt: int | None = None
         self._completion: int | None = None
@@ -111,31 +70,18 @@ class Projection:
                 self._prompt = event.count
 
     def _semantic(self, events: Sequence[Any]) -> None:
+        take = self._said.take
         for event in events:
-            kind = event.__class__
-            if kind is Tokens:
-                continue
-            if kind is Content:
-                self._keep(self._of(event.choice).content, event.text)
-            elif kind is Reasoning:
-                self._keep(self._of(event.choice).reasoning, event.text)
-            elif kind is CallArguments:
-                call = self._of(event.choice).calls.get(event.index)
-                if call is not None:
-                    self._keep(call[2], event.text)
-            elif kind in _RARE:
+            take(event)
+            if event.__class__ in _RARE:
                 self._rare(event)
 
     def _rare(self, event: Any) -> None:
         match event:
-            case CallStart():
-                self._of(event.choice).calls[event.index] = (event.id, event.name, [])
-            case Refusal():
-                self._keep(self._of(event.choice).refusal, event.text)
             case Fault():
                 self._faults[event.code.value] = self._faults.get(event.code.value, 0) + 1
             case Finish():
-                self._of(event.choice).finish = event.reason
+                self._finishes[event.choice] = event.reason
             case Usage():
                 self._prompt, self._completion = event.prompt, event.completion
             case Failure():
@@ -144,17 +90,6 @@ class Projection:
                 self._prompt = event.prompt_tokens
             case _:
                 pass
-
-    def _of(self, choice: int) -> _Choice:
-        choices = self._choices
-        while choice >= len(choices):
-            choices.append(_Choice())
-        return choices[choice]
-
-    def _keep(self, pieces: list[str], text: str) -> None:
-        if self._left > 0:
-            pieces.append(text[: self._left])
-            self._left -= len(text)
 
     def info(
         self,
@@ -181,15 +116,24 @@ class Projection:
             completion_tokens=written if self._completion is None else self._completion,
             ttft_ns=self._ttft,
             max_gap_ns=self._gap,
-            finish_reasons=tuple(choice.finish for choice in self._choices if choice.finish is not None),
+            finish_reasons=tuple(reason for _, reason in sorted(self._finishes.items())),
             faults=dict(sorted(self._faults.items())),
             error=self._error,
-            message=tuple(choice.message() for choice in self._choices)
-            if self._steps or self._left < MAX_MESSAGE
-            else (),
+            message=tuple(_shown(message) for message in self._said.messages()),
             events=dict(events),
             digests=dict(digests),
         )
 
 
-_RARE: frozenset[type[msgspec.Struct]] = frozenset((CallStart, Refusal, Fault, Finish, Usage, Failure, Start))
+_RARE: frozenset[type[msgspec.Struct]] = frozenset((Fault, Finish, Usage, Failure, Start))
+
+
+def _shown(message: Message) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "reasoning": message.reasoning,
+        "content": message.content,
+        "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls],
+    }
+    if message.refusal is not None:
+        shown["refusal"] = message.refusal
+    return shown

@@ -14,7 +14,7 @@ from stages.errors import StagesError
 @click.command()
 @click.argument("source", nargs=-1, required=True)
 @click.option("--parser", default=None, metavar="P",
-              help="A catalog name, auto, file.py:Attr or package.module:Attr. Default: each session's recorded one.")  # fmt: skip
+              help="A catalog name, auto, file.py:Attr or package.module:Attr. Default: the recorded one.")  # fmt: skip
 @click.option("--splits", default="recorded", show_default=True, metavar="S",
               help="recorded, one, token, marker, char, rand:SEED:MAX; joined by commas.")  # fmt: skip
 @click.option("--layer", type=click.Choice(DEPTHS), default="frame", show_default=True, help="How deep to compare.")
@@ -39,7 +39,7 @@ def replay(
     except (ReplayError, StagesError) as error:
         raise click.UsageError(str(error)) from error
     if json_file == "-":
-        click.get_binary_stream("stdout").write(to_json(report))
+        click.echo(to_json(report), nl=False)
     else:
         print_report(report, sys.stdout, limit=limit)
         if json_file is not None:

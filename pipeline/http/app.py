@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -92,12 +93,20 @@ class Server:
         except RequestError as error:
             await error_response(error)(scope, receive, send)
             return
-        if not self.engine.alive:
-            await failure_response("overloaded", "The engine is not running.", "engine_down")(scope, receive, send)
+        refused = self._refused()
+        if refused is not None:
+            await refused(scope, receive, send)
             return
         session = self.session(plan, body)
-        async with self.live.holding(session):
-            await serve_session(session, receive, send)
+        with self.live.holding(session) as writing:
+            await serve_session(session, receive, send, writing)
+
+    def _refused(self) -> Response | None:
+        if not self.engine.alive:
+            return failure_response("overloaded", "The engine is not running.", "engine_down")
+        if self.live.closing:
+            return failure_response("overloaded", "The server is shutting down.", "shutdown")
+        return None
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models."""
@@ -167,8 +176,10 @@ def _chunk_response(chunk: ErrorChunk, status: int) -> Response:
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    what = {404: "No such path", 405: "Method not allowed"}.get(status, "Request refused")
-    refused = RequestError(f"{what}: {request.method} {request.url.path}", code="not_found", status=status)
+    what, code = {404: ("No such path", "not_found"), 405: ("Method not allowed", "method_not_allowed")}.get(
+        status, ("Request refused", None)
+    )
+    refused = RequestError(f"{what}: {request.method} {request.url.path}", code=code, status=status)
     response = error_response(refused)
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(error.headers)

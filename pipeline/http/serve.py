@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import anyio
 from starlette.types import Receive, Send
@@ -15,31 +15,39 @@ from store.api import StoreError
 
 
 class Live:
-    """The sessions that run now, so that a shutdown can let them finish or abort them."""
+    """The sessions that run now, so that a shutdown can let them finish, abort them, or leave their clients."""
 
     def __init__(self) -> None:
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, anyio.CancelScope] = {}
+        self.closing = False
+        """The server takes no new sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @asynccontextmanager
-    async def holding(self, session: Session) -> AsyncIterator[None]:
-        """Counts the session while the block runs."""
-        self._sessions.add(session)
+    @contextmanager
+    def holding(self, session: Session) -> Iterator[anyio.CancelScope]:
+        """Counts the session while the block runs. The scope is for the writing of its frames: nothing but ``leave``
+        cancels it."""
+        scope = self._sessions[session] = anyio.CancelScope(shield=True)
         try:
-            yield
+            yield scope
         finally:
-            self._sessions.discard(session)
+            del self._sessions[session]
 
     def abort(self, by: AbortBy) -> None:
         """Abort all."""
         for session in list(self._sessions):
             session.abort(by)
 
+    def leave(self) -> None:
+        """Write no further to the clients that do not read."""
+        for scope in self._sessions.values():
+            scope.cancel()
+
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The request body; None when the client left before it was whole. Raises RequestError (413) past ``limit`` bytes."""
+    """The body; None when the client left before it was whole. Raises RequestError (413) past ``limit`` bytes."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -60,7 +68,7 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
 
 
 class FrameWriter:
-    """Writes frames to an ASGI ``send`` and counts what was handed over."""
+    """Writes frames to an ASGI ``send`` until the client has left, and counts what was handed over."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -68,9 +76,11 @@ class FrameWriter:
         """Frames handed to the socket."""
         self.size = 0
         """Body bytes among them."""
+        self.gone = False
+        """The client has left: servers take what is written then, and throw it away."""
 
     async def write(self, frames: Sequence[Frame]) -> None:
-        """Frames that wait together leave in one write, whole."""
+        """Frames that wait together leave in one write, whole. Raises OSError where the server does."""
         parts: list[bytes] = []
         for frame in frames:
             match frame:
@@ -82,6 +92,8 @@ class FrameWriter:
         if parts:
             data = b"".join(parts)
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            if self.gone:
+                return
             self.size += len(data)
         self.seq += len(frames)
 
@@ -90,34 +102,39 @@ class FrameWriter:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def serve_session(session: Session, receive: Receive, send: Send) -> None:
-    """Run a session against one client, to its end, whatever the client does."""
+async def serve_session(session: Session, receive: Receive, send: Send, writing: anyio.CancelScope) -> None:
+    """Run a session against one client, to its end, whatever the client does. ``writing``: shielded; cancelled by who
+    gives the client up."""
     writer = FrameWriter(send)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_watch_client, session, receive)
-        async with anyio.create_task_group() as running:
-            running.start_soon(session.run)
-            with anyio.CancelScope(shield=True):
-                await _write_frames(session, writer)
-        tasks.cancel_scope.cancel()
-    session.recorder.close("aborted" if session.aborted_by else "closed")
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch_client, session, writer, receive)
+            async with anyio.create_task_group() as running:
+                running.start_soon(session.run)
+                with writing:
+                    await _write_frames(session, writer)
+            tasks.cancel_scope.cancel()
+    finally:
+        session.recorder.sent(writer.seq, writer.size)
+        session.recorder.close("aborted" if session.aborted_by else "closed")
 
 
 async def _write_frames(session: Session, writer: FrameWriter) -> None:
     held: list[Frame] = []
-    gone = False
     async with session.frames as frames:
         async for batch in frames:
             if session.recorder.strict and session.ended:
                 # The last frames leave only after everything before them is on disk.
                 held += batch
-            elif not gone:
-                gone = await _write(session, writer, batch)
-    if held and not gone:
-        gone = await _write(session, writer, await _when_durable(session, held, writer.seq > 0))
-    session.recorder.sent(writer.seq, writer.size)
-    if not gone and writer.seq:
-        await writer.finish()
+            else:
+                await _write(session, writer, batch)
+    if held and not writer.gone:
+        await _write(session, writer, await _when_durable(session, held, writer.seq > 0))
+    if writer.seq and not writer.gone:
+        try:
+            await writer.finish()
+        except OSError:
+            writer.gone = True
 
 
 async def _when_durable(session: Session, held: list[Frame], begun: bool) -> list[Frame]:
@@ -130,22 +147,21 @@ async def _when_durable(session: Session, held: list[Frame], begun: bool) -> lis
     return held
 
 
-async def _write(session: Session, writer: FrameWriter, frames: list[Frame]) -> bool:
-    """Write; True when the client has left. What was written after an abort by the client does not count as sent."""
-    if session.aborted_by == "client":
-        return True
+async def _write(session: Session, writer: FrameWriter, frames: list[Frame]) -> None:
+    if writer.gone:
+        return
     try:
         await writer.write(frames)
     except OSError:
         # Servers that raise on a closed connection instead of ignoring the write.
+        writer.gone = True
         session.abort("client")
-        return True
-    return False
 
 
-async def _watch_client(session: Session, receive: Receive) -> None:
+async def _watch_client(session: Session, writer: FrameWriter, receive: Receive) -> None:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
+            writer.gone = True
             session.abort("client")
             return

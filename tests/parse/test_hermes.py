@@ -100,7 +100,7 @@ BOTH: dict[str, Case] = {
     "null, swapped": Case(_block('{"arguments": null, "name": "moon"}'), calls=[("moon", {})]),
     "parameters": Case(_block('{"name": "tide", "parameters": {"a": 1}}'), calls=[("tide", {"a": 1})]),
     "other members": Case(
-        _block('{"id": [1, {"name": "no"}], "type": "f", "name": "tide", "n": -1.5e3, "arguments": {"a": 1}, "x": null}'),
+        _block('{"id": [1, {"name": "no"}], "type": "f", "name": "tide", "n": -1.5e3, "arguments": {"a": 1}, "": 0}'),
         calls=[("tide", {"a": 1})],
     ),
     "escaped keys and name": Case(

@@ -46,6 +46,7 @@ from tests.support.parse import (
     merged,
     message,
     opening,
+    owned,
     semantic,
     session,
     texts,
@@ -93,8 +94,9 @@ def test_every_choice_starts_at_the_prompt_and_the_first_tells_the_ids() -> None
 def test_call_events_at_the_earliest_moment() -> None:
     """The name at its closing quote, arguments from their first brace, the end at the last brace of the wrapper."""
     said: list[tuple[str, list[str | bool]]] = [
-        ("<tool_call>", []), ('{"na', []), ('me": "ti', []), ("de", []), ('"', ["tide"]), (', "arguments"', []), (": ", []),
-        ("{", ["{"]), ('"a', ['"a']), ('": "b', ['": "b']), ('"}', ['"}']), ("}", [True]), ("</tool_call>", []),
+        ("<tool_call>", []), ('{"na', []), ('me": "ti', []), ("de", []), ('"', ["tide"]),
+        (', "arguments"', []), (": ", []), ("{", ["{"]),
+        ('"a', ['"a']), ('": "b', ['": "b']), ('"}', ['"}']), ("}", [True]), ("</tool_call>", []),
     ]  # fmt: skip
     inputs = session([TokensInput(0, (7,), (piece.encode(),), "") for piece, _ in said])
     machine = catalog.parser("hermes").start(opening())
@@ -308,7 +310,7 @@ def test_held_text_is_bounded(text: str, calls: Literal["incremental", "whole"])
     machine = catalog.parser("hermes").start(opened)
     for i, event in enumerate(inputs[:-2]):
         machine.step(event, done)
-        at = max((event.src[1] for event in done if hasattr(event, "src")), default=0)
+        at = max((end for _, _, (_, end) in owned(done)), default=0)
         assert len(wrote(inputs[: i + 1])) - at <= 60  # the limit, a step and a marker
     check_resume(catalog.parser("hermes"), opened, inputs)
 

@@ -241,7 +241,8 @@ def test_surrogates_of_an_engine_without_bytes(pieces: list[str], text: str) -> 
 def test_bad_bytes_inside_markers_calls_and_reasoning() -> None:
     raw = [
         b"<think>", b"\xff", b"a\xf0\x9f", b"</think>", b"<tool_call>",
-        b'{"name": "t\xffide", "arguments": {"a": "\xe2', b'"}}', b"</tool_call>", b"<tool_call>", b'{"name": \xff}', b"</tool_call>",
+        b'{"name": "t\xffide", "arguments": {"a": "\xe2', b'"}}', b"</tool_call>",
+        b"<tool_call>", b'{"name": \xff}', b"</tool_call>",
     ]  # fmt: skip
     known = {**QWEN.special, **QWEN.added}
     steps = [TokensInput(0, (known.get(piece.decode("latin-1"), 9),), (piece,), "") for piece in raw]

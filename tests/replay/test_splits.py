@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.errors import BadSplit
-from replay.message import collect
+from stages.message import collect
 from replay.run import Replayer
 from replay.split import parse_splits, pieces, regroup
 from stages import catalog

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from stages.events import (
@@ -28,8 +26,8 @@ from stages.events import (
     TokensInput,
     Usage,
 )
-from store import codec, trace
-from store.api import Batch, EventStore, SequenceConflict, SessionInfo, SessionNotFound, StoreError, Trace
+from store import codec
+from store.api import Batch, EventStore, SequenceConflict
 from store.rules import Key
 from tests.support.store import SECOND, batches, opening, record, records, same, words
 

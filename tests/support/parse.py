@@ -362,5 +362,5 @@ def check_resume(stage: Stage[Input, Semantic], opened: Opening, inputs: Sequenc
 def _through_bytes(state: Any) -> Any:
     if isinstance(state, ChainSnapshot):
         return ChainSnapshot(tuple(_through_bytes(part) for part in state.parts))
-    kind: Any = type(state)
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=kind)
+    decoder: Any = msgspec.msgpack.Decoder(state.__class__)
+    return decoder.decode(msgspec.msgpack.encode(state))

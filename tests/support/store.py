@@ -111,9 +111,11 @@ def batches(pieces: Sequence[str], *, size: int = 1, step_ns: int = 10_000_000, 
             Batch("served", "frame", 1 + first, at + 2000, frames, [*steps]),
         ]
         at += step_ns
-    n = len(pieces)
+    return [*made, *_end(len(pieces), at)]
+
+
+def _end(n: int, at: int) -> list[Batch]:
     return [
-        *made,
         Batch("input", "engine", 1 + n, at, [FinishInput(0, "eos", 311), UsageInput(3, n)]),
         Batch("served", "semantic", 1 + 2 * n, at, [Finish(0, "eos", 311), Usage(3, n), End()], [1 + n, 2 + n, 2 + n]),
         Batch("served", "chunk", n, at, [Done()], [2 + 2 * n]),

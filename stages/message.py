@@ -1,0 +1,169 @@
+"""Message: what one choice says in the end, collected from its semantic events. There is no second, one-shot parse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from stages.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Fault,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Start,
+)
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call. ``arguments``: the JSON text as delivered, a prefix of it where ``complete`` is false."""
+
+    id: str
+    name: str
+    arguments: str
+    complete: bool = True
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=False):
+    """One choice. None: nothing of this kind was written. ``finish_reason`` in the chat protocol's words; None: the
+    choice did not finish. ``faults``: codes in order of appearance."""
+
+    choice: int
+    reasoning: str | None = None
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str | None = None
+    faults: tuple[str, ...] = ()
+
+
+class _Call:
+    __slots__ = ("arguments", "complete", "id", "name")
+
+    def __init__(self, id: str, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.arguments: list[str] = []
+        self.complete = False
+
+
+class _Choice:
+    """Lists of pieces, joined once."""
+
+    __slots__ = ("calls", "faults", "reason", "texts")
+
+    def __init__(self) -> None:
+        self.texts: dict[type, list[str]] = {Reasoning: [], Content: [], Refusal: []}
+        self.calls: dict[int, _Call] = {}
+        self.faults: list[str] = []
+        self.reason: FinishReason | None = None
+
+    def message(self, choice: int) -> Message:
+        texts = {kind: "".join(pieces) or None for kind, pieces in self.texts.items()}
+        calls = tuple(
+            ToolCall(call.id, call.name, "".join(call.arguments), call.complete) for call in self.calls.values()
+        )
+        return Message(
+            choice, texts[Reasoning], texts[Content], texts[Refusal], calls, finish_reason(self.reason, calls),
+            tuple(self.faults),
+        )  # fmt: skip
+
+
+class Collector:
+    """The messages of a session, from its semantic events, an event at a time.
+
+    Total: what is no semantic event is passed over, and so is what belongs to a call that has not begun. ``limit``:
+    characters kept over all choices; what comes after them is left out.
+    """
+
+    __slots__ = ("_choices", "_left")
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._choices: dict[int, _Choice] = {}
+        self._left = limit
+
+    def take(self, event: Any) -> None:
+        """The next event."""
+        take = _TAKES.get(event.__class__)
+        if take is not None:
+            choice = self._choices.get(event.choice)
+            if choice is None:
+                choice = self._choices[event.choice] = _Choice()
+            take(self, choice, event)
+
+    def messages(self) -> list[Message]:
+        """What the choices say so far, in choice order."""
+        return [self._choices[number].message(number) for number in sorted(self._choices)]
+
+    def _keep(self, pieces: list[str], text: str) -> None:
+        if self._left is None:
+            pieces.append(text)
+        elif self._left > 0:
+            pieces.append(text[: self._left])
+            self._left -= len(text)
+
+    def _start(self, choice: _Choice, event: Start) -> None:
+        """It is there, whether it says anything or not."""
+
+    def _text(self, choice: _Choice, event: Reasoning | Content | Refusal) -> None:
+        self._keep(choice.texts[event.__class__], event.text)
+
+    def _call_start(self, choice: _Choice, event: CallStart) -> None:
+        choice.calls.setdefault(event.index, _Call(event.id, event.name))
+
+    def _call_arguments(self, choice: _Choice, event: CallArguments) -> None:
+        call = choice.calls.get(event.index)
+        if call is not None:
+            self._keep(call.arguments, event.text)
+
+    def _call_end(self, choice: _Choice, event: CallEnd) -> None:
+        call = choice.calls.get(event.index)
+        if call is not None:
+            call.complete = event.complete
+
+    def _fault(self, choice: _Choice, event: Fault) -> None:
+        choice.faults.append(str(event.code))
+
+    def _finish(self, choice: _Choice, event: Finish) -> None:
+        choice.reason = event.reason
+
+
+_TAKES: dict[type, Callable[[Collector, _Choice, Any], None]] = {
+    Start: Collector._start,
+    Reasoning: Collector._text,
+    Content: Collector._text,
+    Refusal: Collector._text,
+    CallStart: Collector._call_start,
+    CallArguments: Collector._call_arguments,
+    CallEnd: Collector._call_end,
+    Fault: Collector._fault,
+    Finish: Collector._finish,
+}
+
+
+def collect(events: Iterable[Any]) -> list[Message]:
+    """The messages of a session, in choice order, from its semantic events; see Collector."""
+    collector = Collector()
+    for event in events:
+        collector.take(event)
+    return collector.messages()
+
+
+def finish_reason(reason: FinishReason | None, calls: tuple[ToolCall, ...]) -> str | None:
+    """The chat protocol's finish reason: ``tool_calls`` where a choice ends by itself, or by a stop string, with
+    calls that are all complete."""
+    match reason:
+        case None:
+            return None
+        case "length" | "context":
+            return "length"
+        case "filter":
+            return "content_filter"
+        case "eos" | "stop" | "stop_token":
+            return "tool_calls" if calls and all(call.complete for call in calls) else "stop"
