@@ -87,15 +87,18 @@ class FrameWriter:
                 case Head(status=status, headers=headers):
                     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
                     await self._send({"type": "http.response.start", "status": status, "headers": raw})
+                    self._handed(1)
                 case Block(data=data) | Comment(data=data) | Body(data=data):
                     parts.append(data)
         if parts:
             data = b"".join(parts)
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            if self.gone:
-                return
-            self.size += len(data)
-        self.seq += len(frames)
+            self._handed(len(parts), len(data))
+
+    def _handed(self, frames: int, size: int = 0) -> None:
+        if not self.gone:
+            self.seq += frames
+            self.size += size
 
     async def finish(self) -> None:
         """End the body."""

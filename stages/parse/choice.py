@@ -19,7 +19,8 @@ from stages.events import (
 )
 from stages.parse import text as tx
 from stages.parse.format import Format
-from stages.parse.markers import Find, Mode, Plan, Role, Special
+from stages.parse.markers import Find, Plan, Special
+from stages.parse.modes import Mode, Role
 from stages.parse.scanner import Scanner, ScannerState
 from stages.parse.writer import Text, Writer, pack, unpack
 

@@ -25,7 +25,8 @@ from stages.events import (
 )
 from stages.parse.choice import Choice, ChoiceState
 from stages.parse.format import Format
-from stages.parse.markers import Mode, plan
+from stages.parse.markers import plan
+from stages.parse.modes import Mode
 from stages.parse.reasoning import start_mode
 
 _ABORTS: Final[dict[str, tuple[FailureKind, str]]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.parse.format import Format
-from stages.parse.markers import Mode
+from stages.parse.modes import Mode
 
 _BLANK = " \t\r\n"
 

@@ -16,23 +16,17 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from stages.events import Content, Dropped, FaultCode, Reasoning
+from stages.events import Content, Dropped, FaultCode
 from stages.parse.block import SPACE, Block, BlockState
 from stages.parse.engines import BROKEN, REPAIR
 from stages.parse.format import Format
-from stages.parse.markers import LEGAL, Find, Mode, Plan, Role
+from stages.parse.markers import Find, Plan
+from stages.parse.modes import DROPS_SPACE, GUARDED, KINDS, LEGAL, SENDS, THINKS, Mode, Role
 from stages.parse.text import OUT
 from stages.parse.writer import Text, Writer, WriterState, pack, unpack
 
 _NEWLINES: Final = re.compile(f"[\n{OUT}]*")
 _FIRST_NEWLINE: Final = re.compile(f"[{OUT}]*\n")
-_KINDS: Final[dict[Mode, Text]] = {
-    Mode.CONTENT: Content, Mode.CONTENT_OPEN: Content, Mode.REASONING: Reasoning, Mode.SKIP: Dropped,
-}  # fmt: skip
-_SENDS: Final = frozenset((Mode.CONTENT, Mode.CONTENT_OPEN, Mode.REASONING))
-_THINKS: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING))
-_GUARDED: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING, Mode.SKIP))
-_DROPS_SPACE: Final = frozenset((Mode.BETWEEN, Mode.BETWEEN_OPEN, Mode.REPAIR))
 
 
 class ScannerState(msgspec.Struct, frozen=True):
@@ -83,12 +77,12 @@ class Scanner:
     @property
     def thinks(self) -> bool:
         """Inside reasoning."""
-        return self.mode in _THINKS or (self.mode is Mode.GUARD and self.back in _THINKS)
+        return self.mode in THINKS or (self.mode is Mode.GUARD and self.back in THINKS)
 
     @property
     def idle(self) -> bool:
         """Nothing is held, and ordinary text goes out as ``kind``."""
-        return self.mode in _SENDS and not self.tail and not self.space and not self.writer.mark
+        return self.mode in SENDS and not self.tail and not self.space and not self.writer.mark
 
     @property
     def flow(self) -> Find | None:
@@ -129,7 +123,7 @@ class Scanner:
 
     def _to(self, mode: Mode) -> None:
         self.mode = mode
-        self.kind: Text = _KINDS.get(mode, Content)
+        self.kind: Text = KINDS.get(mode, Content)
         self.scan = self.scans.get(mode) or self.scans[Mode.CONTENT]
 
     def _run(self, text: str, i: int) -> int:
@@ -215,7 +209,7 @@ class Scanner:
             self.space.append(run)
 
     def _white(self, piece: str) -> None:
-        if self.mode in _DROPS_SPACE:
+        if self.mode in DROPS_SPACE:
             self.writer.marker(piece)
         else:
             self.space.append(piece)
@@ -254,14 +248,15 @@ class Scanner:
 
     def _marker(self, found: str, start: int, end: int) -> int:
         role = self.plan.roles.get(self.writer.alphabet.literal(found))
+        late = role is Role.CLOSE_REASONING and self.mode is Mode.BETWEEN and self.wrote
         if role is Role.FOREIGN:
             self._foreign(found)
         elif role is Role.ENDER:
             self.close()
             self.writer.emit(Dropped, found)
-        elif role is None or role not in LEGAL[self.mode] or (self.mode is Mode.BETWEEN and self._literal(role)):
-            # A special token whose role is none here: text.
-            if self.mode in _KINDS:
+        elif role is None or late or role not in LEGAL[self.mode]:
+            # It has no role here: text.
+            if self.mode in KINDS:
                 self._text(found)
             else:
                 self._fall(found)
@@ -270,15 +265,9 @@ class Scanner:
             self._ROLES[role](self, found)
         return end
 
-    def _literal(self, role: Role) -> bool:
-        return role is Role.CLOSE_REASONING and self.wrote
-
     def _foreign(self, found: str) -> None:
         char = self.writer.alphabet.name(found, len(found.encode()), False) or found
-        if self.mode in _KINDS:
-            self._text(char)
-        else:
-            self._white(char)
+        (self._text if self.mode in KINDS else self._white)(char)
 
     def _open_reasoning(self, found: str) -> None:
         self._drop_space()
@@ -287,7 +276,7 @@ class Scanner:
 
     def _close_reasoning(self, found: str) -> None:
         self._drop_space()
-        if self.mode in _THINKS:
+        if self.mode in THINKS:
             self.writer.literal(found)
         else:
             src = self.writer.take(found)
@@ -295,7 +284,7 @@ class Scanner:
         self._to(Mode.AFTER)
 
     def _open_call(self, found: str) -> None:
-        if self.mode in _GUARDED:
+        if self.mode in GUARDED:
             self.back = self.mode
             self.block.suspect(found)
             self._to(Mode.GUARD)
@@ -347,7 +336,7 @@ class Scanner:
         self.writer.fault(FaultCode.HELD_OVERFLOW, (since, end), detail="white space")
         if self.mode is Mode.GUARD:
             self._unguard()
-        elif self.mode not in _KINDS:
+        elif self.mode not in KINDS:
             self._fall("")
         self._keep_space()
 

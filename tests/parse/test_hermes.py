@@ -199,6 +199,9 @@ BOTH: dict[str, Case] = {
         f"hm\n{_NEXT}\n</think>\n\nok", reasoning="hm", content="ok", calls=[("moon", {})], faults=["stray_marker"],
         tail=THINKING,
     ),
+    "closer of reasoning behind content and a call is text": Case(
+        f"A\n{_NEXT}\n</think> b", content="A</think> b", calls=[("moon", {})]
+    ),
 }  # fmt: skip
 
 # What the policies disagree on.

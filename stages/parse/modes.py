@@ -1,0 +1,78 @@
+"""The modes of a choice, the roles of markers, and which role is legal in which mode."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from stages.events import Content, Dropped, Reasoning
+from stages.parse.writer import Text
+
+
+class Role(IntEnum):
+    """What a literal does."""
+
+    OPEN_REASONING = 1
+    CLOSE_REASONING = 2
+    OPEN_CALL = 3
+    CLOSE_CALL = 4
+    FOREIGN = 5
+    """A special token outside the format: dropped."""
+    ENDER = 6
+    """An end of turn: acts as the end of the output."""
+
+
+class Mode(IntEnum):
+    """Where a choice stands."""
+
+    LEAD = 1
+    """Before the first visible character; white space is held, reasoning may open."""
+    AFTER = 2
+    """Behind the closer of reasoning: its separator is dropped."""
+    SECOND = 3
+    """Like LEAD, but reasoning is over."""
+    CONTENT = 4
+    CONTENT_OPEN = 5
+    """Content inside a call block that was not closed: its closer is still consumed."""
+    REASONING_LEAD = 6
+    """Reasoning before its first visible character: a repeated opener is swallowed."""
+    REASONING = 7
+    BETWEEN = 8
+    """Behind a call block: white space is dropped."""
+    BETWEEN_OPEN = 9
+    """Behind a complete call whose block is still open."""
+    REPAIR = 10
+    """All of a call but its wrapper's end is there: only the closer makes it complete."""
+    SKIP = 11
+    """The rest of a broken call whose beginning was sent: dropped up to its closer."""
+    GUARD = 12
+    """Behind a call opener in reasoning (or in SKIP): a call only if its header follows."""
+    CALL = 13
+    """The call engine reads."""
+    ENDED = 14
+    """Behind the end of the output: dropped."""
+
+
+LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
+    Mode.LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.SECOND: (Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.CONTENT: (Role.OPEN_CALL,),
+    Mode.CONTENT_OPEN: (Role.OPEN_CALL, Role.CLOSE_CALL),
+    Mode.REASONING_LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.REASONING: (Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.BETWEEN: (Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.BETWEEN_OPEN: (Role.OPEN_CALL, Role.CLOSE_CALL),
+    Mode.REPAIR: (Role.CLOSE_CALL,),
+    Mode.SKIP: (Role.OPEN_CALL, Role.CLOSE_CALL),
+}
+
+KINDS: Final[dict[Mode, Text]] = {
+    Mode.CONTENT: Content, Mode.CONTENT_OPEN: Content, Mode.REASONING: Reasoning, Mode.SKIP: Dropped,
+}  # fmt: skip
+"""The modes that deliver text as it comes, and as what."""
+SENDS: Final = frozenset((Mode.CONTENT, Mode.CONTENT_OPEN, Mode.REASONING))
+THINKS: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING))
+GUARDED: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING, Mode.SKIP))
+"""A call opener needs its header to follow, else it is a mere mention."""
+DROPS_SPACE: Final = frozenset((Mode.BETWEEN, Mode.BETWEEN_OPEN, Mode.REPAIR))
+"""White space is structure at once; elsewhere it waits for what follows."""

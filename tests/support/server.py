@@ -1,0 +1,188 @@
+"""A real server in a process of its own: started, asked over a socket, stopped, and what it recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import openai
+
+from replay import Replayer, SessionResult
+from store import open_store
+from store.api import SessionInfo, SessionNotFound, Trace
+from tests.support.tree import ROOT
+
+T = TypeVar("T")
+
+MESSAGES: list[Any] = [{"role": "user", "content": "When is high tide?"}]
+ADDRESS = re.compile(r"serves (\S+) at (http://127\.0\.0\.1:\d+) ")
+PATIENCE = 20.0
+"""Seconds within which anything happens, on a busy machine too."""
+
+
+def eventually(look: Callable[[], T | None]) -> T:
+    """What ``look`` gives once it gives something: for what another process does in its own time."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        found = look()
+        if found is not None:
+            return found
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.01)
+
+
+class Running:
+    """A server that answers. ``said``: what it printed until then."""
+
+    def __init__(self, process: subprocess.Popen[str], said: str, folder: Path) -> None:
+        self.process = process
+        self.said = said
+        self.folder = folder
+        self.store = folder / "playhead.db"
+        self.log = folder / "server.log"
+        found = ADDRESS.search(said)
+        assert found is not None, said
+        self.model, self.address = found.groups()
+        self.http = httpx2.Client(base_url=self.address, timeout=PATIENCE)
+
+    def client(self) -> openai.OpenAI:
+        """The official SDK; errors are not tried again."""
+        return openai.OpenAI(base_url=f"{self.address}/v1", api_key="sk-none", max_retries=0, timeout=PATIENCE)
+
+    def async_client(self) -> openai.AsyncOpenAI:
+        """The same, async."""
+        return openai.AsyncOpenAI(base_url=f"{self.address}/v1", api_key="sk-none", max_retries=0, timeout=PATIENCE)
+
+    def post(self, **fields: Any) -> httpx2.Response:
+        """A chat request with these fields, and the whole answer."""
+        return self.http.post("/v1/chat/completions", json={"messages": MESSAGES, **fields})
+
+    @contextmanager
+    def stream(self, **fields: Any) -> Iterator[Wire]:
+        """A streaming request, read as it comes; leaving the block early is a disconnect."""
+        body = {"messages": MESSAGES, "stream": True, **fields}
+        with self.http.stream("POST", "/v1/chat/completions", json=body) as response:
+            yield Wire(response)
+
+    def health(self) -> dict[str, Any]:
+        """What /health says."""
+        found: dict[str, Any] = self.http.get("/health").json()
+        return found
+
+    def sessions(self) -> list[SessionInfo]:
+        """What is in the store."""
+        store = open_store(str(self.store), create=False)
+        try:
+            return list(store.sessions())
+        finally:
+            store.close()
+
+    def recorded(self, response_id: str) -> Trace:
+        """The session of a response, once it has ended and is stored."""
+        session = response_id.removeprefix("chatcmpl-")
+        store = open_store(str(self.store), create=False)
+
+        def ended() -> Trace | None:
+            try:
+                found = store.load(session)
+            except SessionNotFound:
+                return None
+            return None if found.info.state == "open" else found
+
+        try:
+            return eventually(ended)
+        finally:
+            store.close()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and wait; the exit code."""
+        self.http.close()
+        self.process.send_signal(how)
+        return self.process.wait(PATIENCE)
+
+
+class Wire:
+    """A streaming response."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = response
+        self.id = response.headers.get("x-request-id", "")
+        self._bytes = response.iter_raw()
+        self.read = b""
+        """What has come so far."""
+
+    def until(self, seen: bytes, count: int = 1) -> bytes:
+        """Read until this is there ``count`` times; everything so far."""
+        while self.read.count(seen) < count:
+            self.read += next(self._bytes)
+        return self.read
+
+    def rest(self) -> bytes:
+        """Read to the end; everything."""
+        self.read += b"".join(self._bytes)
+        return self.read
+
+
+def blocks(wire: bytes) -> list[str]:
+    """A stream's blocks, comments too. Nothing may follow the last blank line."""
+    *found, last = wire.decode().split("\n\n")
+    assert last == ""
+    return found
+
+
+def objects(wire: bytes) -> list[Any]:
+    """A stream's JSON objects, without comments and ``[DONE]``."""
+    return [json.loads(block[6:]) for block in blocks(wire) if block.startswith("data: {")]
+
+
+@contextmanager
+def serve(folder: Path, *options: str, script: list[Any] | None = None, engine: str = "scripted") -> Iterator[Running]:
+    """A server that records into the folder; one ``script`` for every request. At the end it is stopped, unless it is
+    already: no traceback is in its log, and every session in its store replays the same."""
+    command = [sys.executable, "-m", "pipeline.cli", "serve", "--engine", engine, "--port", "0"]
+    command += ["--store", str(folder / "playhead.db"), *options]
+    if script is not None:
+        (folder / "script.json").write_text(json.dumps({"scripts": [{"steps": script}]}))
+        command += ["--script", str(folder / "script.json")]
+    with (
+        (folder / "server.log").open("w") as log,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            running = Running(process, _said(process, folder), folder)
+            yield running
+            if process.poll() is None:
+                assert running.stop() == 0
+            assert "Traceback" not in running.log.read_text()
+        finally:
+            process.kill()
+    if running.store.exists():
+        assert {result.session: result.verdict for result in replayed(running.store) if result.verdict != "same"} == {}
+
+
+def _said(process: subprocess.Popen[str], folder: Path) -> str:
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith("Stop with"):
+            return said
+    raise AssertionError(f"the server did not start:\n{said}{(folder / 'server.log').read_text()}")
+
+
+def replayed(path: Path) -> list[SessionResult]:
+    """Every session of a store through its recorded parser."""
+    store = open_store(str(path), create=False)
+    try:
+        return list(Replayer().replay_many(store.load(info.session) for info in store.sessions()))
+    finally:
+        store.close()
