@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from pipeline.cli import main as playhead
-from stages import events
+from stages import events, opening
 
 HERE = Path(__file__).parent
 MADE = "<!-- Written by docs/generate.py (make docs). Change the docstrings, not this page. -->\n"
@@ -94,7 +94,7 @@ def events_page() -> str:
             case _:
                 pass
     out += ["", "## Before the first event", ""]
-    for kind in (events.Opening, events.Ask, events.Tool, events.EngineFacts, events.TokenizerFacts):
+    for kind in (opening.Opening, opening.Ask, opening.Tool, opening.EngineFacts, opening.TokenizerFacts):
         out += _struct(kind)
     return "\n".join(out).rstrip() + "\n"
 

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from stages import catalog
-from stages.events import Input, Opening, PromptInput, Semantic
+from stages.events import Input, PromptInput, Semantic
+from stages.opening import Opening
 from stages.stage import Machine
 
 HERMES = catalog.parser("hermes")

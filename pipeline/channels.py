@@ -30,7 +30,9 @@ class Tap(Protocol):
     """Sees every list of events that enters a channel, in order, before its reader does. ``causes``: for each event the
     seq, in the layer before, of the event on whose step it came; empty for inputs."""
 
-    def __call__(self, events: list[Any], causes: list[int], /) -> None: ...
+    def __call__(self, events: list[Any], causes: list[int], /) -> None:
+        """The next events."""
+        ...
 
 
 def weight(event: Any) -> int:
@@ -91,7 +93,7 @@ async def run_stage(
     ``failed``: for a stage that users may supply; called once when it raises, with what to send in place of the rest.
     The inbox is then read to its end, so that what comes before this stage is still recorded.
     """
-    step = machine.step
+    step: Callable[[In, list[Out]], None] = machine.step
     seq = 0
     read = True
     async with inbox, outbox:

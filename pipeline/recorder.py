@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 import anyio.to_thread
 
 from pipeline.channels import Tap
-from stages.events import Layer, Opening, Sent
+from stages.events import Layer, Sent
+from stages.opening import Opening
 from store.api import Batch, EventStore, SessionWriter
 
 Record: TypeAlias = Literal["full", "lean", "off"]
@@ -62,15 +63,16 @@ class Recorder:
         self, store: EventStore | None, *, mode: Record = "full", strict: bool = False, sample: float = 1.0
     ) -> None:
         self.store = store
-        self.mode = mode
+        self.mode: Record = mode
         self.strict = strict
         self.sample = sample
 
     def open(self, opening: Opening, elapsed: Callable[[], int]) -> SessionRecorder:
         """``elapsed``: ns since the opening."""
-        if self.store is None or self.mode == "off" or not self._chosen(opening):
+        mode = self.mode
+        if self.store is None or mode == "off" or not self._chosen(opening):
             return SessionRecorder(None, elapsed)
-        return SessionRecorder(self.store.writer(opening, self.mode), elapsed, strict=self.strict)
+        return SessionRecorder(self.store.writer(opening, mode), elapsed, strict=self.strict)
 
     def _chosen(self, opening: Opening) -> bool:
         return self.sample >= 1.0 or int(opening.key[:8], 16) < self.sample * 2**32

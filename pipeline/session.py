@@ -28,12 +28,12 @@ from stages.events import (
     Finish,
     Frame,
     Input,
-    Opening,
     PromptInput,
     Semantic,
     Tick,
     UsageInput,
 )
+from stages.opening import Opening
 from stages.stage import Machine, fold
 
 log = logging.getLogger("playhead.session")
@@ -188,21 +188,23 @@ class Session:
         ticker = anyio.CancelScope()
         if self.opening.ask.stream and self._keep_alive > 0:
             tasks.start_soon(self._ticker, ticker)
-        read = True
         async with outbox:
             while not self._over:
                 # One scope for many receives: making one costs as much as a hop. It is cancelled only while the stream
                 # is awaited, so nothing is lost in a send.
                 with anyio.CancelScope() as self._waiting:
-                    while not self._over and not self._interrupted:
-                        events = await self._received()
-                        if events:
-                            tap(events, [])
-                            read = read and await send(outbox, events)
-                for event in self._interruptions():
-                    tap([event], [])
-                    read = read and await send(outbox, [event])
+                    await self._pass_on(outbox, tap)
+                await self._pass(self._interruptions(), outbox, tap)
         ticker.cancel()
+
+    async def _pass_on(self, outbox: MemoryObjectSendStream[list[Input]], tap: Tap) -> None:
+        while not self._over and not self._interrupted:
+            await self._pass(await self._received(), outbox, tap)
+
+    async def _pass(self, events: list[Input], outbox: MemoryObjectSendStream[list[Input]], tap: Tap) -> None:
+        if events:
+            tap(events, [])
+            await send(outbox, events)
 
     async def _received(self) -> list[Input]:
         """What the engine gave, in arrival order, nothing at its end; sets ``_over`` with the last."""

@@ -3,7 +3,6 @@
 from replay.corpus import run_replay
 from replay.derive import Derived, StageFailure, Track, derive, derive_layers
 from replay.errors import BadSplit, NotAvailable, ParserFailed, ParserNotFound, ReplayError
-from stages.message import Message, ToolCall, collect
 from replay.parse import parse_text
 from replay.report import RunReport, Summary, Unreadable, exit_code, from_json, to_json
 from replay.resolve import Parser, resolve
@@ -11,6 +10,7 @@ from replay.run import Replayer, SessionResult
 from replay.split import parse_splits, regroup
 from replay.terminal import print_report
 from replay.verdict import DEPTHS, VERDICTS, Depth, Difference, Divergence, Side, Verdict
+from stages.message import Message, ToolCall, collect
 
 __all__ = [
     "DEPTHS",

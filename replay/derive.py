@@ -12,7 +12,8 @@ from replay.text import describe
 from replay.verdict import Depth
 from stages import catalog
 from stages.catalog import Layers
-from stages.events import Input, Layer, Opening, Semantic
+from stages.events import Input, Layer, Semantic
+from stages.opening import Opening
 from stages.stage import Chain, Stage
 
 Assemble: TypeAlias = Callable[[Opening, Parser | None], Layers]

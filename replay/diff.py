@@ -10,11 +10,12 @@ import msgspec
 from replay.coalesce import merge
 from replay.derive import Derived, Track, run
 from replay.locate import changed, moved, raw
-from stages.message import collect
 from replay.message_diff import differences, shortened
 from replay.verdict import Depth, Difference, Divergence, Verdict, worst
 from stages.catalog import Layers
-from stages.events import Input, Layer, Opening
+from stages.events import Input, Layer
+from stages.message import collect
+from stages.opening import Opening
 
 _DERIVED: tuple[Layer, Layer, Layer] = ("semantic", "chunk", "frame")
 

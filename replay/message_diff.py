@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from stages.message import Message, ToolCall
 from replay.text import excerpt, first_difference
 from replay.verdict import MESSAGE_KINDS, Difference, MessageKind
-from stages.events import Marker, TokenizerFacts
+from stages.events import Marker
+from stages.message import Message, ToolCall
+from stages.opening import TokenizerFacts
 
 
 def differences(

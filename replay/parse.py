@@ -7,22 +7,12 @@ from typing import Literal
 
 from replay.derive import Assemble, run
 from replay.errors import ParserFailed
-from stages.message import Message, collect
 from replay.resolve import Parser, resolve
 from replay.split import pieces, regroup
 from stages import catalog
-from stages.events import (
-    Ask,
-    FinishInput,
-    FinishReason,
-    Input,
-    Opening,
-    PromptInput,
-    TokenizerFacts,
-    TokensInput,
-    Tool,
-    UsageInput,
-)
+from stages.events import FinishInput, FinishReason, Input, PromptInput, TokensInput, UsageInput
+from stages.message import Message, collect
+from stages.opening import Ask, Opening, TokenizerFacts, Tool
 
 
 def parse_text(

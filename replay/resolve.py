@@ -24,7 +24,8 @@ from typing import Any, TypeAlias
 from replay.errors import NotAvailable, ParserNotFound
 from stages import catalog
 from stages.errors import UnknownName
-from stages.events import Input, Opening, Semantic
+from stages.events import Input, Semantic
+from stages.opening import Opening
 from stages.stage import Machine, Stage
 
 Parser: TypeAlias = Stage[Input, Semantic]

@@ -13,7 +13,6 @@ from replay.baseline import Baseline, baseline, is_open
 from replay.derive import Assemble, Derived, StageFailure, derive_layers, failure, run
 from replay.diff import Comparison, Session, compare
 from replay.errors import BadSplit, ReplayError
-from stages.message import Message, collect
 from replay.message_diff import differences
 from replay.resolve import Parser, resolve
 from replay.split import check, regroup
@@ -21,7 +20,9 @@ from replay.verdict import VERDICTS, Depth, Difference, Divergence, Verdict, wor
 from stages import catalog
 from stages.catalog import Layers
 from stages.errors import StagesError
-from stages.events import Input, Layer, Opening, Semantic, TokensInput
+from stages.events import Input, Layer, Semantic, TokensInput
+from stages.message import Message, collect
+from stages.opening import Opening
 from store import codec
 from store.api import Mode, State, Trace
 

@@ -21,7 +21,8 @@ from typing import TypeAlias
 import msgspec
 
 from replay.errors import BadSplit
-from stages.events import Input, TokenizerFacts, TokensInput
+from stages.events import Input, TokensInput
+from stages.opening import TokenizerFacts
 
 Grouper: TypeAlias = Callable[[list[TokensInput], int], Iterator[list[TokensInput]]]
 """The tokens of a run of a choice, and the choice's number → groups, in order."""

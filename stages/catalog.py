@@ -9,7 +9,8 @@ import msgspec
 
 from stages import policy, sse, stop
 from stages.errors import UnknownName
-from stages.events import Input, Opening, Semantic, TokenizerFacts
+from stages.events import Input, Semantic
+from stages.opening import Opening, TokenizerFacts
 from stages.parse.format import Format
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN

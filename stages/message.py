@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -90,7 +90,7 @@ class Collector:
 
     def take(self, event: Any) -> None:
         """The next event."""
-        take = _TAKES.get(event.__class__)
+        take = self._takes.get(event.__class__)
         if take is not None:
             choice = self._choices.get(event.choice)
             if choice is None:
@@ -133,18 +133,17 @@ class Collector:
     def _finish(self, choice: _Choice, event: Finish) -> None:
         choice.reason = event.reason
 
-
-_TAKES: dict[type, Callable[[Collector, _Choice, Any], None]] = {
-    Start: Collector._start,
-    Reasoning: Collector._text,
-    Content: Collector._text,
-    Refusal: Collector._text,
-    CallStart: Collector._call_start,
-    CallArguments: Collector._call_arguments,
-    CallEnd: Collector._call_end,
-    Fault: Collector._fault,
-    Finish: Collector._finish,
-}
+    _takes: ClassVar[dict[type, Callable[[Collector, _Choice, Any], None]]] = {
+        Start: _start,
+        Reasoning: _text,
+        Content: _text,
+        Refusal: _text,
+        CallStart: _call_start,
+        CallArguments: _call_arguments,
+        CallEnd: _call_end,
+        Fault: _fault,
+        Finish: _finish,
+    }
 
 
 def collect(events: Iterable[Any]) -> list[Message]:

@@ -14,19 +14,8 @@ from typing import Final
 
 import msgspec
 
-from stages.events import (
-    Ask,
-    CallArguments,
-    CallEnd,
-    CallStart,
-    Dropped,
-    Fault,
-    FaultCode,
-    Opening,
-    Reasoning,
-    Semantic,
-    Tokens,
-)
+from stages.events import CallArguments, CallEnd, CallStart, Dropped, Fault, FaultCode, Reasoning, Semantic, Tokens
+from stages.opening import Ask, Opening
 
 
 def needed(ask: Ask) -> bool:

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from stages.events import Block, Body, Comment, CommonChunk, Done, ErrorChunk, Frame, Head, Opening, Tick
+from stages.events import Block, Body, Comment, CommonChunk, Done, ErrorChunk, Frame, Head, Tick
+from stages.opening import Opening
 from stages.stage import Machine
 
 
@@ -79,8 +80,9 @@ class _Framer:
                 self._common(event, out)
                 return
             # Most chunks of most sessions are these.
+            chunk: Any = event
             try:
-                data = event.wire()
+                data: bytes = chunk.wire()
             except UnicodeEncodeError:
                 data = _json(event)
             out.append(Block(b"data: " + data + b"\n\n"))

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from stages.events import Opening
+from stages.opening import Opening
 
 In = TypeVar("In")
 Mid = TypeVar("Mid")
@@ -89,8 +89,9 @@ class _ChainMachine(Generic[In, Out]):
     def __init__(self, machines: Sequence[Machine[Any, Any]]) -> None:
         self._machines = tuple(machines)
         self._step = machines[0].step
-        touched = [getattr(machine, "touches", None) for machine in machines[1:]]
-        self._touched = frozenset().union(*touched) if None not in touched else None
+        touched: list[frozenset[type] | None] = [getattr(machine, "touches", None) for machine in machines[1:]]
+        known = [types for types in touched if types is not None]
+        self._touched = frozenset[type]().union(*known) if len(known) == len(touched) else None
         self._rest = tuple(zip(touched, (machine.step for machine in machines[1:]), strict=True))
 
     def step(self, event: In, out: list[Out]) -> None:

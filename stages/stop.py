@@ -18,7 +18,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from stages.events import (
-    Ask,
     CallArguments,
     CallEnd,
     CallStart,
@@ -29,7 +28,6 @@ from stages.events import (
     Fault,
     Finish,
     Marker,
-    Opening,
     Reasoning,
     Refusal,
     Semantic,
@@ -38,6 +36,7 @@ from stages.events import (
     Tokens,
     Usage,
 )
+from stages.opening import Ask, Opening
 
 _Piece: TypeAlias = Content | Reasoning | CallArguments
 _Other: TypeAlias = Refusal | CallStart | CallEnd | Marker | Dropped | Fault | Finish

@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from stages.events import Layer, Opening
+from stages.events import Layer
+from stages.opening import Opening
 
 Mode: TypeAlias = Literal["full", "lean"]
 """``full``: all layers; ``lean``: the engine layer, plus a digest per derived layer. (``off`` opens no session.)"""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Literal
 
-from stages.events import Opening
+from stages.opening import Opening
 from store import codec
 from store.api import Batch, Mode, Record, SequenceConflict, SessionInfo, State, StoreError, StoreUnavailable, Trace
 from store.projection import Projection

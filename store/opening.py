@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stages.events import EngineFacts, Opening, TokenizerFacts, Tool
+from stages.opening import EngineFacts, Opening, TokenizerFacts, Tool
 from store import codec
 from store.api import CorruptRecord
 

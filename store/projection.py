@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from stages.events import Failure, Fault, Finish, Layer, Opening, PromptInput, Start, TokensInput, Usage
+from stages.events import Failure, Fault, Finish, Layer, PromptInput, Start, TokensInput, Usage
 from stages.message import Collector, Message
+from stages.opening import Opening
 from store.api import Digest, Mode, SessionInfo, State
 
 MAX_MESSAGE = 1 << 20

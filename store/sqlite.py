@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 from sqlite_utils import Database
 
-from stages.events import Opening
+from stages.opening import Opening
 from store import block
 from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreError, StoreUnavailable, Trace
 from store.rules import Counters, Key, not_found

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stages.events import Opening
+from stages.opening import Opening
 from store import block, codec, opening
 from store.api import CorruptRecord, Digest, Record, SessionInfo
 from store.rules import Key, ordered

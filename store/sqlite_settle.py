@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from itertools import groupby
 from operator import attrgetter
 
-from stages.events import Opening
+from stages.opening import Opening
 from store import block, codec, lease
 from store.api import Digest, Mode, Record, SessionInfo, State, StoreError
 from store.projection import Projection

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from stages.events import Opening
+from stages.opening import Opening
 from store import block, codec
 from store.api import Batch, Mode, StoreError, StoreUnavailable
 from store.projection import Projection

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 import zstandard
 
-from stages.events import Layer, Opening
+from stages.events import Layer
+from stages.opening import Opening
 from store import codec, named
 from store.api import CorruptRecord, Record, SessionInfo, StoreError, StoreUnavailable, Trace, UnknownSchema
 from store.rules import Key, ordered

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ async def run(config: Config) -> None:
             server = Server(config, engine, recorder)
             settings = uvicorn.Config(
                 app(server), host=config.host, port=config.port, log_level="warning", access_log=False, lifespan="off",
-                timeout_keep_alive=75, timeout_graceful_shutdown=5,
+                timeout_keep_alive=75, timeout_graceful_shutdown=1,
             )  # fmt: skip
             await _Uvicorn(settings, server).serve()
     finally:
@@ -182,7 +183,7 @@ def serve(**options: Any) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("transformers").setLevel(logging.WARNING)
     config = Config(**options)
-    backend = {"use_uvloop": True} if _has_uvloop() else {}
+    backend = {"use_uvloop": find_spec("uvloop") is not None}
     try:
         if config.parser != "auto":
             # Before the model is loaded, which may take a while.
@@ -196,11 +197,3 @@ def serve(**options: Any) -> None:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"cannot serve on {config.host}:{config.port}: {error.strerror or error}") from error
-
-
-def _has_uvloop() -> bool:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return False
-    return True

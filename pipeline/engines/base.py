@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from stages.errors import RequestError
-from stages.events import EngineFacts, ErrorInput, Input, TokenizerFacts
+from stages.events import ErrorInput, Input
+from stages.opening import EngineFacts, TokenizerFacts
 
 Watch: TypeAlias = Callable[[Input], str | None]
 """Called with every input an engine is about to emit, in order, in the engine's thread; returns the stop string that is

@@ -26,7 +26,8 @@ from pipeline.engines.base import EngineLoadError, EngineRequest, EngineStream, 
 from pipeline.engines.loop import EngineLoop, Sampled
 from pipeline.engines.prompt import Prepared, number_of, piece_table, prepare, template_text, tokenizer_facts
 from pipeline.engines.weights import Source, converted, fingerprint, locate
-from stages.events import EngineFacts, TokenizerFacts, TokenLogprob, TopLogprob
+from stages.events import TokenLogprob, TopLogprob
+from stages.opening import EngineFacts, TokenizerFacts
 
 CHUNK = 128
 """Prompt tokens a prefill iteration computes: what other streams wait for (0.2 s for 135 M parameters on two cores)."""
@@ -38,8 +39,7 @@ LOWEST = -9999.0
 """A logprob is never less: minus infinity is no JSON number."""
 
 Progress = Callable[[str], object]
-
-# Their types are not told in a way that a type checker understands.
+# What transformers does not tell a type checker.
 _auto_model: Any = transformers.AutoModelForCausalLM
 _auto_tokenizer: Any = transformers.AutoTokenizer
 _transformers_logging: Any = transformers.logging

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pipeline.engines.base import Conversation, EngineLoadError, EngineRequest
 from stages.errors import RequestError
-from stages.events import TokenizerFacts
+from stages.opening import TokenizerFacts
 
 TAIL = 200
 """The prompt's tail holds at least so many characters."""

@@ -18,19 +18,18 @@ from pipeline.engines.scripts import Compiled, Scripts, canned, compiled, read_s
 from pipeline.engines.toy import CHATML, ToyTokenizer, rendered
 from stages.errors import RequestError
 from stages.events import (
-    EngineFacts,
     ErrorInput,
     FinishInput,
     Input,
     PrefillInput,
     PromptInput,
     ScheduledInput,
-    TokenizerFacts,
     TokenLogprob,
     TokensInput,
     TopLogprob,
     UsageInput,
 )
+from stages.opening import EngineFacts, TokenizerFacts
 
 logger = logging.getLogger("playhead.engine")
 

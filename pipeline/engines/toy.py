@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable
 
 from pipeline.engines.base import Conversation
-from stages.events import TokenizerFacts
+from stages.opening import TokenizerFacts
 
 SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 ADDED = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

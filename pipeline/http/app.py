@@ -22,7 +22,8 @@ from pipeline.session import Session, stop_watch
 from replay.resolve import resolve
 from stages import catalog
 from stages.errors import RequestError
-from stages.events import ErrorChunk, FailureKind, Input, Opening, Semantic
+from stages.events import ErrorChunk, FailureKind, Input, Semantic
+from stages.opening import Opening
 from stages.protocols import openai_chat
 from stages.stage import Stage
 

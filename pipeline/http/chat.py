@@ -8,7 +8,7 @@ import msgspec
 
 from pipeline.engines.base import Conversation, Sampling
 from stages.errors import RequestError
-from stages.events import Ask
+from stages.opening import Ask
 from stages.protocols import openai_chat
 from stages.protocols.openai_chat import ChatRequest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import anyio
@@ -26,7 +26,7 @@ class Live:
         return len(self._sessions)
 
     @contextmanager
-    def holding(self, session: Session) -> Iterator[anyio.CancelScope]:
+    def holding(self, session: Session) -> Generator[anyio.CancelScope]:
         """Counts the session while the block runs. The scope is for the writing of its frames: nothing but ``leave``
         cancels it."""
         scope = self._sessions[session] = anyio.CancelScope(shield=True)

@@ -11,12 +11,12 @@ from stages.events import (
     FaultCode,
     Finish,
     FinishReason,
-    Opening,
     Reasoning,
     Semantic,
     Tokens,
     TokensInput,
 )
+from stages.opening import Opening
 from stages.parse import text as tx
 from stages.parse.format import Format
 from stages.parse.markers import Find, Plan, Special

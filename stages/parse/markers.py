@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from stages.events import Ask, TokenizerFacts
+from stages.opening import Ask, TokenizerFacts
 from stages.parse.format import Format
 from stages.parse.modes import LEGAL, Mode, Role
 from stages.parse.text import MARK

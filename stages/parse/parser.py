@@ -14,7 +14,6 @@ from stages.events import (
     FailureKind,
     FinishInput,
     Input,
-    Opening,
     PromptInput,
     Semantic,
     Start,
@@ -23,6 +22,7 @@ from stages.events import (
     Usage,
     UsageInput,
 )
+from stages.opening import Opening
 from stages.parse.choice import Choice, ChoiceState
 from stages.parse.format import Format
 from stages.parse.markers import plan

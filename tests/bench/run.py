@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import msgspec
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +30,8 @@ from pipeline.recorder import SessionRecorder
 from pipeline.session import Session
 from replay.derive import derive_layers
 from stages import catalog
-from stages.events import FinishInput, Input, Opening, PromptInput, TokensInput, UsageInput
+from stages.events import FinishInput, Input, PromptInput, TokensInput, UsageInput
+from stages.opening import Opening
 from stages.stage import fold
 from store import open_store
 from store.api import EventStore
@@ -113,7 +114,7 @@ def bench_fold(rows: list[tuple[str, float, str]]) -> None:
     ):
         opened = opening(parser)
         layers = catalog.layers(opened)
-        rows.append((name, per_token(lambda o=opened, g=given, la=layers: folded(o, g, la)), "µs/token"))
+        rows.append((name, per_token(partial(folded, opened, given, layers)), "µs/token"))
     opened = opening("hermes")
     layers = catalog.layers(opened)
     semantic = derive_layers(opened, steps, layers).semantic.events
@@ -123,7 +124,11 @@ def bench_fold(rows: list[tuple[str, float, str]]) -> None:
         ("  of which chunk", layers.encoder, semantic),
         ("  of which frame", layers.framer, chunks),
     ):
-        rows.append((name, per_token(lambda s=stage, e=events: fold(s.start(opened), e)), "µs/token"))
+        rows.append((name, per_token(partial(_fold, stage, opened, events)), "µs/token"))
+
+
+def _fold(stage: Any, opened: Opening, events: list[Any]) -> list[Any]:
+    return fold(stage.start(opened), events)
 
 
 def folded(opened: Opening, steps: list[Input], layers: catalog.Layers) -> list[Any]:
@@ -233,7 +238,7 @@ def _record(store: EventStore, opened: Opening, steps: list[Input], mode: Any) -
 
 
 @contextmanager
-def server(record: str, folder: str) -> Iterator[str]:
+def server(record: str, folder: str) -> Generator[str]:
     """A real server process with the scripted engine; gives its host:port."""
     script = Path(folder) / "script.json"
     script.write_text(json.dumps({"scripts": [{"steps": pieces(500)}]}))
@@ -271,8 +276,7 @@ async def _clients(address: str, clients: int, each: int) -> float:
     counts: list[int] = []
 
     async def one() -> None:
-        for _ in range(each):
-            counts.append(await _client(address, body))
+        counts.extend([await _client(address, body) for _ in range(each)])
 
     start = time.perf_counter()
     async with anyio.create_task_group() as tasks:

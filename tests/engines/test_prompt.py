@@ -22,7 +22,7 @@ from pipeline.engines.prompt import (
     tokenizer_facts,
 )
 from stages.errors import RequestError
-from stages.events import TokenizerFacts
+from stages.opening import TokenizerFacts
 from tests.support.engines import conversation
 
 # Their types say too little for a strict type checker.

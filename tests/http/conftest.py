@@ -24,7 +24,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Its engine fails in the middle of every answer."""
     folder = tmp_path_factory.mktemp("failing")
-    with serve(folder, script=["Two ", "a ", ["error", "engine", "The engine lost its memory.", None, None]]) as running:
+    with serve(
+        folder, script=["Two ", "a ", ["error", "engine", "The engine lost its memory.", None, None]]
+    ) as running:
         yield running
 
 

@@ -71,7 +71,11 @@ def test_a_stop_string_is_never_seen_in_part(server: Running) -> None:
 def test_usage(server: Running) -> None:
     with server.client() as client:
         asked = client.chat.completions.create(
-            model=server.model, messages=MESSAGES, stream=True, extra_body=FORCED, stream_options={"include_usage": True}
+            model=server.model,
+            messages=MESSAGES,
+            stream=True,
+            extra_body=FORCED,
+            stream_options={"include_usage": True},
         )
         *chunks, last = asked
         assert all(chunk.usage is None for chunk in chunks)
@@ -86,7 +90,9 @@ def test_usage(server: Running) -> None:
         )  # fmt: skip
         counts = [chunk.usage.completion_tokens for chunk in running if chunk.usage is not None]
         assert counts == [0, 1, 2, 3, 4, 4]
-        not_asked = client.chat.completions.create(model=server.model, messages=MESSAGES, stream=True, extra_body=FORCED)
+        not_asked = client.chat.completions.create(
+            model=server.model, messages=MESSAGES, stream=True, extra_body=FORCED
+        )
         assert all(chunk.usage is None and chunk.choices for chunk in not_asked)
 
 
@@ -103,7 +109,13 @@ def test_reasoning_tokens_are_counted(server: Running) -> None:
 
 
 def test_logprobs_one_entry_a_token(server: Running) -> None:
-    fields: Any = {"model": server.model, "messages": MESSAGES, "logprobs": True, "top_logprobs": 2, "extra_body": FORCED}
+    fields: Any = {
+        "model": server.model,
+        "messages": MESSAGES,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "extra_body": FORCED,
+    }
     with server.client() as client:
         whole = client.chat.completions.create(**fields).choices[0].logprobs
         streamed: list[Any] = []
@@ -187,7 +199,11 @@ def test_what_is_not_known_is_accepted_and_recorded(server: Running) -> None:
     assert answer.choices[0].message.content == "Two."
     body = server.recorded(answer.id).opening.request
     sent = json.loads(body)
-    assert {name: sent[name] for name in ("user", "metadata", *extra)} == {"user": "u1", "metadata": {"run": "7"}, **extra}
+    assert {name: sent[name] for name in ("user", "metadata", *extra)} == {
+        "user": "u1",
+        "metadata": {"run": "7"},
+        **extra,
+    }
     assert set(extra) < set(unknown_fields(body))
 
 

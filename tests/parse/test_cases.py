@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from stages.events import Input, TokensInput, Tool
+from stages.events import Input, TokensInput
+from stages.opening import Tool
 from tests.support.parse import (
     PROMPT,
     QWEN,

@@ -7,7 +7,7 @@ import pytest
 
 from stages import catalog
 from stages.errors import UnknownName
-from stages.events import TokenizerFacts
+from stages.opening import TokenizerFacts
 from tests.support.parse import QWEN, opening
 
 HERMES_TEMPLATE = """{%- if tools %}Return a json object within <tool_call></tool_call> XML tags:

@@ -16,12 +16,11 @@ from stages.events import (
     PromptInput,
     Semantic,
     Tick,
-    TokenizerFacts,
     TokenLogprob,
     TokensInput,
-    Tool,
     UsageInput,
 )
+from stages.opening import TokenizerFacts, Tool
 from stages.stage import fold
 from tests.support.parse import (
     OFF,

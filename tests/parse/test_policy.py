@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stages import catalog, policy
-from stages.events import Ask, CallEnd, CallStart, Dropped, Fault, TokenLogprob, Tokens, TokensInput, Tool
+from stages.events import CallEnd, CallStart, Dropped, Fault, TokenLogprob, Tokens, TokensInput
+from stages.opening import Ask, Tool
 from tests.support.parse import (
     THINKING,
     check_partition,

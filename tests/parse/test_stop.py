@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from stages import catalog, stop
 from stages.events import (
     AbortInput,
-    Ask,
     CallArguments,
     CallEnd,
     CallStart,
@@ -29,6 +28,7 @@ from stages.events import (
     TokensInput,
     UsageInput,
 )
+from stages.opening import Ask
 from stages.stage import fold
 from tests.support.parse import (
     PROMPT,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages import catalog
-from stages.events import Content, Dropped, Fault, Input, Marker, Reasoning, TokenizerFacts, TokensInput
+from stages.events import Content, Dropped, Fault, Input, Marker, Reasoning, TokensInput
+from stages.opening import TokenizerFacts
 from stages.parse.text import Alphabet, decode, unfinished
 from tests.support.parse import (
     QWEN,

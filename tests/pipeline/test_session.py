@@ -13,20 +13,8 @@ from pipeline.recorder import SessionRecorder
 from pipeline.session import Session, stop_watch
 from replay import derive
 from stages import catalog
-from stages.events import (
-    AbortInput,
-    Block,
-    Comment,
-    Content,
-    Event,
-    Failure,
-    Frame,
-    Head,
-    Input,
-    Opening,
-    Tick,
-    TokensInput,
-)
+from stages.events import AbortInput, Block, Comment, Content, Event, Failure, Frame, Head, Input, Tick, TokensInput
+from stages.opening import Opening
 from tests.support.live import OUTPUTS, ListStream, Taps, opening, run_live, tokens, whole
 
 SIZE = 2
@@ -150,7 +138,9 @@ async def test_an_abort_while_the_source_is_blocked_loses_nothing() -> None:
 async def test_a_reader_that_leaves_does_not_stop_the_recording() -> None:
     inputs = whole([tokens("word " * 5_000, 1)])
     taps = Taps()
-    session = started(opening("plain"), ListStream([inputs[i : i + 50] for i in range(0, len(inputs), 50)]), taps, keep_alive=0)
+    session = started(
+        opening("plain"), ListStream([inputs[i : i + 50] for i in range(0, len(inputs), 50)]), taps, keep_alive=0
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         async with session.frames as reader:
@@ -206,11 +196,11 @@ class Breaks:
     def __init__(self, after: int) -> None:
         self._after = after
 
-    def start(self, opened: Opening) -> Any:
+    def start(self, opening: Opening) -> Any:
         """See Stage."""
         if self._after < 0:
             raise ValueError("no start")
-        inner = catalog.parser("plain").start(opened)
+        inner = catalog.parser("plain").start(opening)
         left = self._after
 
         class Machine:
@@ -228,7 +218,7 @@ class Breaks:
 
         return Machine()
 
-    def resume(self, opened: Opening, snapshot: Any) -> Any:
+    def resume(self, opening: Opening, snapshot: Any) -> Any:
         """Not used here."""
         raise NotImplementedError
 
@@ -240,7 +230,7 @@ async def test_a_parser_that_raises_ends_the_session_with_the_protocol_s_error(
 ) -> None:
     inputs = whole([tokens("Two a day and more words.", 1)])
     taps = Taps()
-    frames, session = await run_live(opening("plain"), [[event] for event in inputs], writer=taps, parser=Breaks(after))
+    frames, _ = await run_live(opening("plain"), [[event] for event in inputs], writer=taps, parser=Breaks(after))
     bodies = b"".join(getattr(frame, "data", b"") for frame in frames)
     assert b'"code":"parser_error"' in bodies
     assert b"half a step" not in bodies
@@ -272,5 +262,3 @@ def test_the_watch_sees_the_stop_string_on_the_step_that_completes_it() -> None:
     assert "STOP" in text and "STOP" not in text[: -len(said[-1])]
     without = opening()
     assert stop_watch(without, catalog.layers(without)) is None
-
-

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from stages.events import (
-    Ask,
-    Content,
-    Dropped,
-    End,
-    Finish,
-    Semantic,
-    Start,
-    TokenLogprob,
-    Tokens,
-    TopLogprob,
-    Usage,
-)
+from stages.events import Content, Dropped, End, Finish, Semantic, Start, TokenLogprob, Tokens, TopLogprob, Usage
+from stages.opening import Ask
 from tests.support.chat import answer_of, choices_of, frames_of, payloads
 
 STREAM = Ask(stream=True)

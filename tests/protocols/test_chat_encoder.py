@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from stages.events import (
-    Ask,
     CallArguments,
     CallEnd,
     CallStart,
@@ -35,6 +34,7 @@ from stages.events import (
     Tokens,
     Usage,
 )
+from stages.opening import Ask
 from stages.protocols.openai_chat import Accumulator, ChatChunk, error_chunk, model_list
 from tests.support.chat import answer_of, body_of, choices_of, chunks_of, frames_of, payloads
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.events import (
-    Ask,
     Block,
     CallArguments,
     CallEnd,
@@ -35,6 +34,7 @@ from stages.events import (
     Tokens,
     Usage,
 )
+from stages.opening import Ask
 from stages.protocols.openai_chat import ENCODER, Accumulator, ChatChunk, ChatCompletion
 from stages.sse import SseDecoder
 from stages.stage import fold

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import RequestError
-from stages.events import Ask, Tool
+from stages.opening import Ask, Tool
 from stages.protocols.openai_chat import ask_of, decode_request, messages_of, tools_of, unknown_fields
 from stages.protocols.openai_chat.request import ChatRequest
 

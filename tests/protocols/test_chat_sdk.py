@@ -12,7 +12,8 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_message_function_tool_call import ChatCompletionMessageFunctionToolCall
 
-from stages.events import Ask, CallArguments, CallStart, Comment, Failure, Frame, Head, Semantic, Tick
+from stages.events import CallArguments, CallStart, Comment, Failure, Frame, Head, Semantic, Tick
+from stages.opening import Ask
 from tests.support.chat import CASES, body_of, frames_of, sdk
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.events import Ask, Block, Body, Comment, Content, Done, End, ErrorChunk, Finish, Head, Start, Tick
+from stages.events import Block, Body, Comment, Content, Done, End, ErrorChunk, Finish, Head, Start, Tick
+from stages.opening import Ask
 from stages.protocols.openai_chat import ChatChunk, ChatCompletion, error_chunk
 from stages.protocols.openai_chat.chunks import ChunkChoice, Delta
 from stages.sse import FRAMER, ChunkLayer, SseDecoder, SseEvent

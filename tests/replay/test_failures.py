@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from replay.run import Replayer
-from stages.events import Content, Input, Opening, Tick
+from stages.events import Content, Input, Tick
+from stages.opening import Opening
 from tests.support.replay import SAID, Raising, opening, record, tokens, whole
 
 STEPS = whole(tokens(SAID))

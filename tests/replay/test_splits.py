@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.errors import BadSplit
-from stages.message import collect
 from replay.run import Replayer
 from replay.split import parse_splits, pieces, regroup
 from stages import catalog
-from stages.events import Content, Input, Opening, Semantic, Tick, TokenizerFacts, TokensInput
+from stages.events import Content, Input, Semantic, Tick, TokensInput
+from stages.message import collect
+from stages.opening import Opening, TokenizerFacts
 from stages.stage import Machine
 from store.api import Trace
 from tests.support.replay import (

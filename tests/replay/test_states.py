@@ -8,18 +8,8 @@ import msgspec
 import pytest
 
 from replay.run import Replayer
-from stages.events import (
-    AbortInput,
-    Content,
-    ErrorInput,
-    FinishInput,
-    Input,
-    Layer,
-    Opening,
-    PromptInput,
-    Reasoning,
-    UsageInput,
-)
+from stages.events import AbortInput, Content, ErrorInput, FinishInput, Input, Layer, PromptInput, Reasoning, UsageInput
+from stages.opening import Opening
 from store.api import Digest, State, Trace
 from tests.support.replay import (
     SAID,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from stages.events import (
-    Ask,
     CallArguments,
     CallEnd,
     CallStart,
@@ -26,6 +25,7 @@ from stages.events import (
     TokensInput,
     Usage,
 )
+from stages.opening import Ask
 from store import codec
 from store.api import Batch, EventStore, SequenceConflict
 from store.rules import Key

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.events import LAYERS, Content, Layer, Opening, PromptInput, Start
+from stages.events import LAYERS, Content, Layer, PromptInput, Start
+from stages.opening import Opening
 from store import block, codec, opening
 from store.api import CorruptRecord, Record, UnknownSchema
 from store.codec import Upcast, Upcasts, Where

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stages.events import PromptInput, TokenizerFacts
+from stages.events import PromptInput
+from stages.opening import TokenizerFacts
 from store import block, open_store
 from store.api import Batch, CorruptRecord, EventStore, StoreUnavailable, UnknownSchema
 from store.sqlite import SqliteStore

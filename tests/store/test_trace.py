@@ -12,7 +12,8 @@ import pytest
 import zstandard
 from hypothesis import given
 
-from stages.events import LAYERS, Content, Layer, Opening, Tick
+from stages.events import LAYERS, Content, Layer, Tick
+from stages.opening import Opening
 from store import codec, named, trace
 from store.api import CorruptRecord, Record, SessionInfo, StoreUnavailable, Trace, UnknownSchema
 from store.codec import Upcast, Upcasts

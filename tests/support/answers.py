@@ -61,9 +61,7 @@ CASES = {
         {"tools": TOOLS, "parallel_tool_calls": False},
         [Choice("Looking.", "tool_calls", None, (("tide", {"port": "Brest", "days": [1, 2]}),))],
     ),
-    "stop": Case(
-        "Two a day, says the almanac.", {"stop": ["no such", "ys the al"]}, [Choice("Two a day, sa", "stop")]
-    ),
+    "stop": Case("Two a day, says the almanac.", {"stop": ["no such", "ys the al"]}, [Choice("Two a day, sa", "stop")]),
     "n": Case("Two a day.", {"n": 2}, [Choice("Two a day.", "stop")] * 2),
 }
 

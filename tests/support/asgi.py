@@ -34,7 +34,9 @@ async def serving(
 class Exchange:
     """One request. ``body``: its parts; None for the parts that never come."""
 
-    def __init__(self, *body: bytes | None, method: str = "POST", path: str = "/v1/chat/completions", **headers: str) -> None:
+    def __init__(
+        self, *body: bytes | None, method: str = "POST", path: str = "/v1/chat/completions", **headers: str
+    ) -> None:
         self._inbox: deque[Message] = deque()
         for index, part in enumerate(body):
             if part is not None:

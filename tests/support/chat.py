@@ -14,7 +14,6 @@ import msgspec
 import openai
 
 from stages.events import (
-    Ask,
     Block,
     Body,
     CallArguments,
@@ -23,20 +22,18 @@ from stages.events import (
     Comment,
     Content,
     End,
-    EngineFacts,
     Failure,
     Finish,
     Frame,
     Head,
-    Opening,
     Reasoning,
     Semantic,
     Start,
     TokenLogprob,
     Tokens,
-    Tool,
     Usage,
 )
+from stages.opening import Ask, EngineFacts, Opening, Tool
 from stages.protocols.openai_chat import ENCODER, ChunkLayer
 from stages.sse import FRAMER
 from stages.stage import fold

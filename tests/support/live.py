@@ -15,21 +15,18 @@ from pipeline.recorder import SessionRecorder
 from pipeline.session import Session
 from stages import catalog
 from stages.events import (
-    Ask,
     FinishInput,
     Frame,
     Input,
     Layer,
-    Opening,
     PromptInput,
     ScheduledInput,
-    TokenizerFacts,
     TokenLogprob,
     TokensInput,
-    Tool,
     TopLogprob,
     UsageInput,
 )
+from stages.opening import Ask, Opening, TokenizerFacts, Tool
 from stages.stage import Stage
 from store.api import Batch, SessionWriter
 
@@ -149,7 +146,7 @@ MARKERS = {**ADDED, **SPECIAL}
 OUTPUTS = (
     "Two a day.\n",
     "<think>\nCount the tides — 潮の満ち引き.\n</think>\n\nTwo a day 🌊.",
-    'Checking.\n<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>\n<tool_call>\n'
+    'Checking.\n<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>\n<tool_call>\n'  # noqa: ISC004
     '{"name": "tide", "arguments": {"port": "Bré\\"st </tool_call>", "n": [1, {"a": null}]}}\n</tool_call>',
     "Wrap it in <tool_call> tags, <think> it over.",
     "<think>still musing",

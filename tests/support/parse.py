@@ -12,7 +12,6 @@ import msgspec
 
 from stages import catalog
 from stages.events import (
-    Ask,
     CallArguments,
     CallEnd,
     CallStart,
@@ -26,20 +25,18 @@ from stages.events import (
     FinishReason,
     Input,
     Marker,
-    Opening,
     PromptInput,
     Reasoning,
     Refusal,
     Semantic,
     Start,
     Tick,
-    TokenizerFacts,
     Tokens,
     TokensInput,
-    Tool,
     Usage,
     UsageInput,
 )
+from stages.opening import Ask, Opening, TokenizerFacts, Tool
 from stages.stage import ChainSnapshot, Stage, fold
 
 QWEN = TokenizerFacts(

@@ -13,22 +13,19 @@ from stages import catalog
 from stages.catalog import Layers
 from stages.events import (
     AbortInput,
-    Ask,
     FinishInput,
     Input,
     Layer,
-    Opening,
     PromptInput,
     Semantic,
     Tick,
-    TokenizerFacts,
     TokenLogprob,
     Tokens,
     TokensInput,
-    Tool,
     TopLogprob,
     UsageInput,
 )
+from stages.opening import Ask, Opening, TokenizerFacts, Tool
 from stages.stage import Machine, Stage
 from store import codec
 from store.api import Digest, Mode, Record, SessionInfo, State, Trace

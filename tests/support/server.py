@@ -43,12 +43,11 @@ def eventually(look: Callable[[], T | None]) -> T:
 class Running:
     """A server that answers. ``said``: what it printed until then."""
 
-    def __init__(self, process: subprocess.Popen[str], said: str, folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], said: str, store: Path, log: Path) -> None:
         self.process = process
         self.said = said
-        self.folder = folder
-        self.store = folder / "playhead.db"
-        self.log = folder / "server.log"
+        self.store = store
+        self.log = log
         found = ADDRESS.search(said)
         assert found is not None, said
         self.model, self.address = found.groups()
@@ -105,7 +104,6 @@ class Running:
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal and wait; the exit code."""
-        self.http.close()
         self.process.send_signal(how)
         return self.process.wait(PATIENCE)
 
@@ -145,11 +143,21 @@ def objects(wire: bytes) -> list[Any]:
 
 
 @contextmanager
-def serve(folder: Path, *options: str, script: list[Any] | None = None, engine: str = "scripted") -> Iterator[Running]:
-    """A server that records into the folder; one ``script`` for every request. At the end it is stopped, unless it is
-    already: no traceback is in its log, and every session in its store replays the same."""
+def serve(
+    folder: Path,
+    *options: str,
+    script: list[Any] | None = None,
+    engine: str = "scripted",
+    store: Path | None = None,
+) -> Iterator[Running]:
+    """A server; one ``script`` for every request. Its log is in the folder, and its store, unless there is another.
+
+    At the end it is stopped, if it still runs: its exit code is 0, no traceback is in its log, and every session in its
+    store replays the same.
+    """
+    store = store or folder / "playhead.db"
     command = [sys.executable, "-m", "pipeline.cli", "serve", "--engine", engine, "--port", "0"]
-    command += ["--store", str(folder / "playhead.db"), *options]
+    command += ["--store", str(store), *options]
     if script is not None:
         (folder / "script.json").write_text(json.dumps({"scripts": [{"steps": script}]}))
         command += ["--script", str(folder / "script.json")]
@@ -158,15 +166,16 @@ def serve(folder: Path, *options: str, script: list[Any] | None = None, engine: 
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         try:
-            running = Running(process, _said(process, folder), folder)
-            yield running
+            running = Running(process, _said(process, folder), store, folder / "server.log")
+            with running.http:
+                yield running
             if process.poll() is None:
                 assert running.stop() == 0
             assert "Traceback" not in running.log.read_text()
         finally:
             process.kill()
-    if running.store.exists():
-        assert {result.session: result.verdict for result in replayed(running.store) if result.verdict != "same"} == {}
+    if store.exists():
+        assert {result.session: result.verdict for result in replayed(store) if result.verdict != "same"} == {}
 
 
 def _said(process: subprocess.Popen[str], folder: Path) -> str:

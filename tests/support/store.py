@@ -8,26 +8,22 @@ from typing import Any
 import msgspec
 
 from stages.events import (
-    Ask,
     Block,
     Content,
     Done,
     End,
-    EngineFacts,
     Finish,
     FinishInput,
     Head,
-    Opening,
     PromptInput,
     Sent,
     Start,
-    TokenizerFacts,
     Tokens,
     TokensInput,
-    Tool,
     Usage,
     UsageInput,
 )
+from stages.opening import Ask, EngineFacts, Opening, TokenizerFacts, Tool
 from stages.protocols.openai_chat import ChatChunk
 from store.api import Batch, Record, SessionWriter, Trace
 from store.rules import Key

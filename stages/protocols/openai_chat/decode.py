@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from stages.errors import RequestError
-from stages.events import Ask, Tool
+from stages.opening import Ask, Tool
 from stages.protocols.openai_chat.request import (
     AllowedChoice,
     AssistantMessage,
@@ -74,6 +74,7 @@ def ask_of(request: ChatRequest) -> Ask:
         stop=request.stops,
         include_stop=request.include_stop_str_in_output,
         keep_special=not request.skip_special_tokens,
+        ignore_eos=request.ignore_eos,
         logprobs=request.logprobs,
         top_logprobs=request.top_logprobs,
         return_token_ids=request.return_token_ids,

@@ -45,7 +45,6 @@ from stages.events import (
     ErrorChunk,
     Failure,
     Finish,
-    Opening,
     Reasoning,
     Refusal,
     Semantic,
@@ -55,6 +54,7 @@ from stages.events import (
     Tokens,
     Usage,
 )
+from stages.opening import Opening
 from stages.protocols.openai_chat.accumulate import Accumulator, AccumulatorState
 from stages.protocols.openai_chat.chunks import (
     ChatChunk,

@@ -1,0 +1,92 @@
+"""Opening: all that is known of a session before its engine speaks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function the model may call. ``parameters``: its JSON Schema, or None for no arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool = False
+
+
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the request asks of the stages, in no protocol's terms. Derived from the request, purely."""
+
+    stream: bool = False
+    n: int = 1
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """``none``, ``auto``, ``required``, or ``name:N`` for the named function N."""
+    parallel: bool = True
+    include_reasoning: bool = True
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    stop_scopes: tuple[Literal["content", "reasoning", "arguments", "marker"], ...] = (
+        "content", "reasoning", "arguments", "marker",
+    )  # fmt: skip
+    keep_special: bool = False
+    """Special tokens outside the format stay in the text (``skip_special_tokens: false``)."""
+    ignore_eos: bool = False
+    """Ends of turn do not end the output: what follows them is text."""
+    logprobs: bool = False
+    top_logprobs: int = 0
+    return_token_ids: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both"
+
+
+class EngineFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the session's engine is. ``fingerprint``: a hash of weights, dtype and versions."""
+
+    kind: str
+    model: str
+    fingerprint: str | None = None
+    dtype: str | None = None
+    max_tokens: int | None = None
+    """The context length, prompt and completion together."""
+    versions: dict[str, str] = {}
+
+
+class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the stages need of the tokenizer. ``special``: text → id of special tokens, ``added``: of added tokens that
+    are not special (a Qwen ``<tool_call>``). ``template``: hash of the chat template."""
+
+    hash: str | None = None
+    special: dict[str, int] = {}
+    added: dict[str, int] = {}
+    eos: tuple[int, ...] = ()
+    template: str | None = None
+
+
+class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """All that is known before the engine speaks: the only door for clock, ids and configuration.
+
+    ``created``: unix s; ``opened``: unix ns; ``key``: what call ids are derived from; ``request``: the body, verbatim;
+    ``headers``: request headers kept on purpose (never credentials); ``parser``: the name P, resolved from ``auto``;
+    ``stages``: ids of the stages in force by role, e.g. ``{"parser": "parse.hermes@1", "encoder": "chat@1"}``.
+    """
+
+    session: str
+    key: str
+    response_id: str
+    created: int
+    opened: int
+    model: str
+    protocol: str = "chat"
+    request: bytes = b"{}"
+    ask: Ask = Ask()
+    parser: str = "plain"
+    calls: Literal["incremental", "whole"] = "incremental"
+    max_held: int = 4 << 20
+    stages: dict[str, str] = {}
+    engine: EngineFacts = EngineFacts(kind="none", model="")
+    tokenizer: TokenizerFacts = TokenizerFacts()
+    headers: dict[str, str] = {}
