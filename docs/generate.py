@@ -104,7 +104,7 @@ def commands(
 ) -> Iterator[click.Context]:
     """The context of a command, then of all below it."""
     # A fixed width: the page must not depend on a terminal.
-    settings = {**command.context_settings, "terminal_width": 110, "max_content_width": 110}
+    settings: dict[str, Any] = {**command.context_settings, "terminal_width": 110, "max_content_width": 110}
     context = click.Context(command, parent, name, **settings)
     yield context
     if isinstance(command, click.Group):

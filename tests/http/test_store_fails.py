@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from pipeline.engines.scripted import ScriptedEngine
 from replay import Replayer
-from stages.events import Block, End
+from stages.events import End
 from store import open_store
 from tests.support.asgi import Exchange, chat, serving
 from tests.support.server import Running, blocks, eventually, objects, serve
@@ -58,8 +58,8 @@ def test_a_client_does_not_notice(tmp_path: Path, breaks: Callable[[Running], No
         good = said(running)
         breaks(running)
         assert [said(running) for _ in range(3)] == [good] * 3
-        lost = eventually(lambda: (found := running.health()["store"])["failures"] >= 3 and found or None)
-        assert lost["lost_records"] > 0
+        eventually(lambda: running.health()["store"]["lost_records"] or None)
+        assert running.health()["store"]["failures"] >= 1
         assert running.post().json()["choices"][0]["message"]["content"] == "Two a day."
         assert running.health()["status"] == "ok"
     log = (home / "server.log").read_text()
@@ -143,7 +143,7 @@ async def test_strict_commits_before_the_last_frame(tmp_path: Path, stream: bool
 async def test_strict_with_a_store_that_fails_is_an_error_in_the_stream(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     store = open_store(str(path), busy_s=0.02, window_s=0.001)
-    async with serving(store, ScriptedEngine([ANSWER]), strict=True) as server:
+    async with serving(store, ScriptedEngine([ANSWER], pace=0.01), strict=True) as server:
         with locked(path):
             exchange = await Exchange(chat()).run(server)
     store.close()
@@ -190,8 +190,7 @@ async def test_strict_does_not_hold_back_what_is_not_the_end(tmp_path: Path) -> 
                     await seen.wait()
                 assert b"[DONE]" not in exchange.body
     store.close()
-    assert [frame for frame in blocks(exchange.body) if frame == "data: [DONE]"]
-    assert isinstance(Block(b""), Block)
+    assert blocks(exchange.body)[-1] == "data: [DONE]"
 
 
 def test_strict_over_a_socket(tmp_path: Path) -> None:
