@@ -105,8 +105,21 @@ def _progress(line: str) -> None:
     click.echo(f"[{time.strftime('%H:%M:%S')}] {line}", err=True)
 
 
-async def run(config: Config) -> None:
-    """Serve until a stop signal."""
+def _bound(config: Config) -> socket.socket:
+    """The address, taken before the model is loaded; it refuses connections until then."""
+    listening = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((config.host, config.port))
+    except OSError as error:
+        listening.close()
+        why = error.strerror or error
+        raise click.ClickException(f"cannot listen on {config.host}, port {config.port}: {why}") from error
+    return listening
+
+
+async def run(config: Config, listening: socket.socket) -> None:
+    """Serve until a stop signal. ``listening``: a bound socket."""
     store: EventStore | None = None
     if config.record != "off":
         store = open_store(config.store)
@@ -115,10 +128,10 @@ async def run(config: Config) -> None:
         async with make_engine(config) as engine:
             server = Server(config, engine, recorder)
             settings = uvicorn.Config(
-                app(server), host=config.host, port=config.port, log_level="warning", access_log=False, lifespan="off",
-                timeout_keep_alive=75, timeout_graceful_shutdown=1,
+                app(server), log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75,
+                timeout_graceful_shutdown=1,
             )  # fmt: skip
-            await _Uvicorn(settings, server).serve()
+            await _Uvicorn(settings, server).serve(sockets=[listening])
     finally:
         if store is not None:
             store.close()
@@ -188,12 +201,11 @@ def serve(**options: Any) -> None:
         if config.parser != "auto":
             # Before the model is loaded, which may take a while.
             resolve(config.parser)
-        anyio.run(run, config, backend="asyncio", backend_options=backend)
+        with _bound(config) as listening:
+            anyio.run(run, config, listening, backend="asyncio", backend_options=backend)
     except (StagesError, ReplayError) as error:
         raise click.UsageError(str(error)) from error
     except StoreError as error:
         unreadable(error)
     except EngineLoadError as error:
         raise click.ClickException(str(error)) from error
-    except OSError as error:
-        raise click.ClickException(f"cannot serve on {config.host}:{config.port}: {error.strerror or error}") from error

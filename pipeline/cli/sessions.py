@@ -118,23 +118,23 @@ def _print(found: Iterator[SessionInfo], as_json: bool) -> None:
             for info in found:
                 click.echo(msgspec.json.encode(info))
         else:
-            Console().print(_listed(found))
+            _list(Console(highlight=False), [_row(info) for info in found])
     except StoreError as error:
         unreadable(error)
 
 
-def _listed(found: Iterator[SessionInfo]) -> Table:
-    """One line a session; in a narrow terminal it is the message that is cut."""
-    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="dim")
-    for name, width in (("session", 14), ("opened", 11), ("state", 7)):
-        table.add_column(name, no_wrap=True, min_width=width)
-    for name in ("in", "out"):
-        table.add_column(name, no_wrap=True, justify="right", min_width=4)
-    table.add_column("ends", no_wrap=True, min_width=6)
-    table.add_column("message", no_wrap=True, overflow="ellipsis", ratio=1)
-    for info in found:
-        table.add_row(*(Text(cell) for cell in _row(info)))
-    return table
+def _list(console: Console, rows: list[tuple[str, ...]]) -> None:
+    """A line a session. In a narrow terminal it is the message, at its end, that is cut."""
+    heads = ("session", "opened", "state", "in", "out", "ends", "message")
+    widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
+    for index, row in enumerate([heads, *rows]):
+        cells = [
+            cell.rjust(width) if head in ("in", "out") else cell.ljust(width)
+            for cell, head, width in zip(row[:-1], heads, widths, strict=False)
+        ]
+        line = Text("  ".join((*cells, row[-1])), "" if index else "dim")
+        line.truncate(console.width, overflow="ellipsis")
+        console.print(line)
 
 
 def _row(info: SessionInfo) -> tuple[str, ...]:
@@ -142,10 +142,12 @@ def _row(info: SessionInfo) -> tuple[str, ...]:
     kind, _, failed = (info.error or "").partition(": ")
     ends = ",".join((*dict.fromkeys(info.finish_reasons), *([kind] if kind else [])))
     said = _said(info.message[0]) if info.message else ""
+    # What a model writes must not move the cursor.
+    plain = "".join(char if char.isprintable() else " " for char in said or failed)
     return (
         info.session[:14], _when(info.opened)[5:16], info.state, str(info.prompt_tokens or ""),
-        str(info.completion_tokens or ""), " ".join((ends, *(f"!{code}" for code in info.faults))),
-        " ".join((said or failed).split()),
+        str(info.completion_tokens or ""), " ".join((ends, *(f"!{code}" for code in info.faults)))[:24],
+        " ".join(plain.split()),
     )  # fmt: skip
 
 

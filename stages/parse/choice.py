@@ -116,9 +116,9 @@ class Choice:
 
     def cut(self, out: list[Semantic]) -> None:
         """Nothing more comes: deliver what is held."""
+        self.writer.attach(out)
+        self._break()
         if not self.finished:
-            self.writer.attach(out)
-            self._break()
             self.scanner.close()
             self._settle()
             self.finished = True
@@ -140,9 +140,6 @@ class Choice:
             self._bytes(b"".join(run))
 
     def _special(self, entry: Special, piece: bytes) -> None:
-        if self.scanner.ended:
-            self._late(piece)
-            return
         self._break()
         shown = entry.text or piece.decode("utf-8", "replace")
         char = self.writer.alphabet.name(shown, len(piece), entry.role is None)
@@ -158,18 +155,16 @@ class Choice:
             self.scanner.feed(char)
 
     def _bytes(self, data: bytes) -> None:
-        if self.scanner.ended:
-            self._late(data)
-            return
         if self.half:
             self._break()
         writer = self.writer
-        start = writer.pos + writer.held - len(self.partial)
-        writer.held += len(data)
-        text, self.partial = tx.decode(self.partial + data)
+        start = writer.pos + writer.held
+        data = self.partial + data
+        text, self.partial = tx.decode(data)
+        writer.held += len(data) - len(self.partial)
         if not text.isascii():
             for src in tx.bad_ranges(text, start):
-                writer.out.append(Fault(self.index, FaultCode.INVALID_UTF8, src))
+                self._invalid(src)
         self.scanner.feed(text)
 
     def _string(self, text: str) -> None:
@@ -181,20 +176,16 @@ class Choice:
             text = tx.joined(text[:-1] if self.half else text)
         elif self.partial or self.half:
             self._break()
-        data = text.encode()
-        if self.scanner.ended:
-            self._late(data)
-            return
-        self.writer.held += len(data)
+        self.writer.held += len(text.encode())
         self.scanner.feed(text)
 
     def _break(self) -> None:
         """What began as a character is none."""
         writer = self.writer
         if self.partial:
-            end = writer.pos + writer.held
-            src = end - len(self.partial), end
-            writer.out.append(Fault(self.index, FaultCode.INVALID_UTF8, src))
+            start = writer.pos + writer.held
+            writer.held += len(self.partial)
+            self._invalid((start, start + len(self.partial)))
             text, self.partial = tx.unfinished(self.partial), b""
             self.scanner.feed(text)
         if self.half:
@@ -202,12 +193,10 @@ class Choice:
             writer.held += len("\ufffd".encode())
             self.scanner.feed("\ufffd")
 
-    def _late(self, data: bytes) -> None:
-        if data:
-            writer = self.writer
-            start = writer.pos
-            writer.pos += len(data)
-            writer.out.append(Dropped(self.index, data.decode("utf-8", "replace"), (start, writer.pos)))
+    def _invalid(self, src: tuple[int, int]) -> None:
+        # Behind the end all is dropped, well formed or not.
+        if not self.scanner.ended:
+            self.writer.out.append(Fault(self.index, FaultCode.INVALID_UTF8, src))
 
     def _settle(self) -> None:
         """Find out whether the next step may take the short way."""

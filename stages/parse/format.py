@@ -28,6 +28,11 @@ class CallEngine(Protocol):
         ...
 
     @property
+    def quoted(self) -> bool:
+        """Inside a string: what is spelled like a special token is the string's text."""
+        ...
+
+    @property
     def seen(self) -> bool:
         """A call of this block was sent."""
         ...

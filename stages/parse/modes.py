@@ -64,6 +64,8 @@ LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
     Mode.BETWEEN_OPEN: (Role.OPEN_CALL, Role.CLOSE_CALL),
     Mode.REPAIR: (Role.CLOSE_CALL,),
     Mode.SKIP: (Role.OPEN_CALL, Role.CLOSE_CALL),
+    Mode.GUARD: (),
+    Mode.CALL: (),
 }
 
 KINDS: Final[dict[Mode, Text]] = {

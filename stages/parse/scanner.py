@@ -104,16 +104,43 @@ class Scanner:
 
     def feed(self, text: str) -> None:
         """Internal text, already counted in the writer's ``held``."""
-        if self.tail:
-            text = self.tail + text
+        while text:
+            if self.tail:
+                text = self.tail + text
+            size = self.writer.size(text)
+            room = self.limit - self._undecided(size)
+            if size <= room:
+                self.tail = ""
+                self._drain(text)
+                return
+            # Near the limit, character by character: where it is passed is a matter of the text, not of the steps.
+            cut = max(len(self.tail) + 1, room // 4)
             self.tail = ""
-        self._drain(text)
+            self._drain(text[:cut])
+            text = text[cut:]
+            self._check(self.writer.size(text) + self.writer.size(self.tail))
+
+    def _since(self) -> int:
+        """The first byte of the undecided region; the writer's position if there is none."""
         writer = self.writer
-        since = self.block.since if self.mode is Mode.CALL or writer.raw is not None else writer.pos
-        if writer.pos + writer.held - since > self.limit:
-            self._overflow(since)
-        elif writer.mark and writer.pos - writer.mark_start > self.limit:
-            writer.flush()
+        return self.block.since if self.mode is Mode.CALL or writer.raw is not None else writer.pos
+
+    def _undecided(self, size: int) -> int:
+        """Bytes that are held, or collected as structure; without the last ``size`` of those that arrived."""
+        writer = self.writer
+        since = self._since()
+        return writer.pos + writer.held - size - (min(since, writer.mark_start) if writer.mark else since)
+
+    def _check(self, size: int) -> None:
+        """See to it that no more than the limit is undecided; the last ``size`` bytes are not read, or held as what
+        may become a marker, which has a bound of its own."""
+        writer = self.writer
+        while self._undecided(size) > self.limit:
+            since, end = self._since(), writer.pos + writer.held - size
+            if end - since > self.limit:
+                self._overflow(since, end)
+            else:
+                writer.flush()
 
     def _drain(self, text: str) -> None:
         i = 0
@@ -132,12 +159,7 @@ class Scanner:
         end = len(text) if match is None else match.start()
         if end > i:
             self._text(text[i:end])
-        if match is None:
-            return end
-        if match.lastindex is None:
-            self.tail = match.group()
-            return len(text)
-        return self._marker(match.group(), end, match.end())
+        return end if match is None else self._take(match, text)
 
     def _lead(self, text: str, i: int) -> int:
         match = SPACE.match(text, i)
@@ -151,10 +173,7 @@ class Scanner:
         if match is None:
             self._fall(text[j])
             return j
-        if match.lastindex is None:
-            self.tail = match.group()
-            return len(text)
-        return self._marker(match.group(), j, match.end())
+        return self._take(match, text)
 
     def _after(self, text: str, i: int) -> int:
         match = _NEWLINES.match(text, i)
@@ -166,6 +185,31 @@ class Scanner:
         return j
 
     def _guard(self, text: str, i: int) -> int:
+        match = self._spelled(text, i)
+        if match is None:
+            return self._test(text, i)
+        j = i + self._test(text[i : match.start()], 0)
+        return j if j < match.start() or self.mode is not Mode.GUARD else self._take(match, text)
+
+    def _call(self, text: str, i: int) -> int:
+        match = self._spelled(text, i)
+        if match is None:
+            return self._read(text, i)
+        j = i + self._read(text[i : match.start()], 0)
+        if j < match.start() or self.mode is not Mode.CALL:
+            return j
+        if self.block.engine.quoted:
+            return j + self._read(text[j], 0)
+        return self._take(match, text)
+
+    def _spelled(self, text: str, i: int) -> re.Match[str] | None:
+        """The next special token, or what may become one, in text without ids."""
+        scan = self.scan
+        if scan.quick is None:
+            return None
+        return (scan.final if self.final else scan.pattern).search(text, i)
+
+    def _test(self, text: str, i: int) -> int:
         i, answer = self.block.test(text, i)
         if answer:
             # The header followed: the marker ends reasoning (or a broken call).
@@ -177,7 +221,7 @@ class Scanner:
             self._unguard()
         return i
 
-    def _call(self, text: str, i: int) -> int:
+    def _read(self, text: str, i: int) -> int:
         engine = self.block.engine
         i = engine.feed(text, i)
         if engine.verdict == BROKEN:
@@ -246,12 +290,18 @@ class Scanner:
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
+    def _take(self, match: re.Match[str], text: str) -> int:
+        if match.lastindex is None:
+            self.tail = match.group()
+            return len(text)
+        return self._marker(match.group(), match.start(), match.end())
+
     def _marker(self, found: str, start: int, end: int) -> int:
         role = self.plan.roles.get(self.writer.alphabet.literal(found))
         late = role is Role.CLOSE_REASONING and self.mode is Mode.BETWEEN and self.wrote
         if role is Role.FOREIGN:
-            self._foreign(found)
-        elif role is Role.ENDER:
+            return self._foreign(found, start, end)
+        if role is Role.ENDER:
             self.close()
             self.writer.emit(Dropped, found)
         elif role is None or late or role not in LEGAL[self.mode]:
@@ -265,9 +315,19 @@ class Scanner:
             self._ROLES[role](self, found)
         return end
 
-    def _foreign(self, found: str) -> None:
-        char = self.writer.alphabet.name(found, len(found.encode()), False) or found
-        (self._text if self.mode in KINDS else self._white)(char)
+    def _foreign(self, found: str, start: int, end: int) -> int:
+        """A special token that only its text tells: from here on it is what its id would have made it."""
+        char = self.writer.alphabet.name(found, len(found.encode()), False)
+        if char is not None:
+            if self.mode is Mode.SECOND and not self.space:
+                self._to(Mode.AFTER)
+            self._drain(char)
+        elif self.mode in (Mode.CALL, Mode.GUARD):
+            # All names are in use: text.
+            return start + (self._read if self.mode is Mode.CALL else self._test)(found[0], 0)
+        else:
+            (self._text if self.mode in KINDS else self._white)(found)
+        return end
 
     def _open_reasoning(self, found: str) -> None:
         self._drop_space()
@@ -323,7 +383,7 @@ class Scanner:
         self.wrote = True
         self._text(raw)
 
-    def _overflow(self, since: int) -> None:
+    def _overflow(self, since: int, end: int) -> None:
         if self.mode is Mode.CALL or self.writer.raw is not None:
             raw = self.block.overflow()
             if raw is None:
@@ -332,7 +392,6 @@ class Scanner:
             else:
                 self._restored(raw)
             return
-        end = self.writer.pos + self.writer.held
         self.writer.fault(FaultCode.HELD_OVERFLOW, (since, end), detail="white space")
         if self.mode is Mode.GUARD:
             self._unguard()
@@ -346,6 +405,8 @@ class Scanner:
             return
         tail, self.tail = self.tail, ""
         self.final = True
+        if tail and self.mode in (Mode.CALL, Mode.GUARD):
+            tail = tail[(self._read if self.mode is Mode.CALL else self._test)(tail, 0) :]
         mode = self.mode
         if mode is Mode.REPAIR or (mode is Mode.CALL and self.block.engine.busy):
             self.block.cut(tail)

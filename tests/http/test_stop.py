@@ -8,11 +8,12 @@ import signal
 import socket
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from replay import Replayer
 from stages.events import AbortInput
-from tests.support.server import MESSAGES, PATIENCE, Running, blocks, objects, replayed, serve
+from tests.support.server import MESSAGES, PATIENCE, Running, blocks, eventually, objects, replayed, serve
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -53,10 +54,8 @@ def raw_request(running: Running, **fields: object) -> socket.socket:
     client.settimeout(PATIENCE)
     client.connect((where[1], int(where[2])))
     body = json.dumps({"messages": MESSAGES, **fields}).encode()
-    client.sendall(
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
-    )
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    client.sendall(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
     return client
 
 
@@ -73,6 +72,24 @@ def test_a_client_that_does_not_read_does_not_hold_the_server_up(tmp_path: Path)
     assert info.state == "aborted"
     assert info.completion_tokens is not None
     assert info.completion_tokens < 50_000
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
+    with serve(tmp_path, "--pace", "3600", "--shutdown-grace", "3600") as running, running.stream() as wire:
+        wire.until(b'"role"')
+        running.process.send_signal(signal.SIGINT)
+
+        def refused() -> bool | None:
+            try:
+                httpx2.get(f"{running.address}/health")
+            except httpx2.ConnectError:
+                return True
+            return None
+
+        eventually(refused)
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(PATIENCE) == 0
+        assert running.recorded(wire.id).info.state == "aborted"
 
 
 def test_kill_9_leaves_a_readable_store(tmp_path: Path) -> None:

@@ -68,7 +68,10 @@ def test_a_client_does_not_notice(tmp_path: Path, breaks: Callable[[Running], No
 
 
 def test_a_store_in_a_missing_folder_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"nowhere.* does not exist"), serve(tmp_path, store=tmp_path / "nowhere" / "x.db"):
+    with (
+        pytest.raises(AssertionError, match=r"nowhere.* does not exist"),
+        serve(tmp_path, store=tmp_path / "nowhere" / "x.db"),
+    ):
         pass
 
 

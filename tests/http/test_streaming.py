@@ -16,7 +16,7 @@ from stages.errors import RequestError
 from stages.events import Comment, Input, Tick
 from store import MemoryStore
 from tests.support.asgi import WORDS, Exchange, chat, serving
-from tests.support.server import MESSAGES, Running, blocks, objects, serve
+from tests.support.server import Running, blocks, objects, serve
 
 KEEP_ALIVE = ": keep-alive"
 
@@ -74,7 +74,7 @@ def test_comments_keep_a_silent_stream_alive(slow: Running) -> None:
 
 
 def test_the_sdk_does_not_mind_comments(slow: Running) -> None:
-    with slow.client() as client, client.chat.completions.stream(model=slow.model, messages=MESSAGES) as stream:
+    with slow.client() as client, slow.helper(client) as stream:
         texts = [event.delta for event in stream if event.type == "content.delta"]
     # The role chunk has an empty content, as the protocol wants it.
     assert texts == ["", "Two ", "a day."]

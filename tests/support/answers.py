@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import openai
 from openai.types.chat import ChatCompletionChunk
 
-from tests.support.server import MESSAGES
+from tests.support.server import Running
 
 Way: TypeAlias = Literal["plain", "helper", "whole"]
 WAYS: tuple[Way, ...] = ("plain", "helper", "whole")
@@ -68,8 +68,7 @@ CASES = {
 
 def parameters(case: Case, way: Way) -> dict[str, Any]:
     """The arguments of the SDK's method."""
-    fields: dict[str, Any] = {"model": None, "messages": MESSAGES, **case.request}
-    fields["extra_body"] = {"forced_text": case.written}
+    fields: dict[str, Any] = {**case.request, "extra_body": {"forced_text": case.written}}
     if way != "whole":
         fields["stream_options"] = {"include_usage": True}
     if way == "plain":
@@ -85,31 +84,30 @@ class Answer(NamedTuple):
     usage: tuple[int, int, int]
 
 
-def ask(client: openai.OpenAI, model: str, case: Case, way: Way) -> Answer:
+def ask(server: Running, client: openai.OpenAI, case: Case, way: Way) -> Answer:
     """Ask and read to the end."""
-    fields = {**parameters(case, way), "model": model}
+    fields = parameters(case, way)
     if way == "whole":
-        return of_completion(client.chat.completions.create(**fields))
+        return of_completion(server.create(client, **fields))
     if way == "plain":
-        return of_chunks(client.chat.completions.create(**fields))
-    with client.chat.completions.stream(**fields) as stream:
+        return of_chunks(server.create(client, **fields))
+    with server.helper(client, **fields) as stream:
         for _event in stream:
             pass
         return of_completion(stream.current_completion_snapshot)
 
 
-async def ask_async(client: openai.AsyncOpenAI, model: str, case: Case, way: Way) -> Answer:
+async def ask_async(server: Running, client: openai.AsyncOpenAI, case: Case, way: Way) -> Answer:
     """The same with the async SDK."""
-    fields = {**parameters(case, way), "model": model}
+    fields = parameters(case, way)
     if way == "whole":
-        return of_completion(await client.chat.completions.create(**fields))
+        return of_completion(await server.create(client, **fields))
     if way == "plain":
-        stream: Any = await client.chat.completions.create(**fields)
-        return of_chunks([chunk async for chunk in stream])
-    async with client.chat.completions.stream(**fields) as helper:
-        async for _event in helper:
+        return of_chunks([chunk async for chunk in await server.create(client, **fields)])
+    async with server.helper(client, **fields) as stream:
+        async for _event in stream:
             pass
-        return of_completion(helper.current_completion_snapshot)
+        return of_completion(stream.current_completion_snapshot)
 
 
 def of_completion(completion: Any) -> Answer:

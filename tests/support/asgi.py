@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ WORDS = [["Two ", "a ", "day."]]
 @asynccontextmanager
 async def serving(
     store: EventStore | None = None, engine: Engine | None = None, *, strict: bool = False, **config: Any
-) -> AsyncIterator[Server]:
+) -> AsyncGenerator[Server]:
     """A server whose engine runs, without a socket. It says "Two a day.", unless there is another engine."""
     async with engine or ScriptedEngine(WORDS) as running:
         yield Server(Config(**config), running, Recorder(store, strict=strict))

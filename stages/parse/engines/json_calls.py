@@ -87,6 +87,11 @@ class JsonCalls:
         return self._phase != BEHIND
 
     @property
+    def quoted(self) -> bool:
+        """See CallEngine."""
+        return self._PHASES[self._phase] is JsonCalls._scanned and self._scanner.quoted
+
+    @property
     def flow(self) -> Callable[[str], object] | None:
         """See CallEngine."""
         return self._scanner.flow if self._phase == OBJECT and self._later is None else None

@@ -1,0 +1,26 @@
+"""Replay recorded sessions from a program of your own: what would another parser have made of them?
+
+    python examples/replay_sessions.py playhead.db
+    python examples/replay_sessions.py playhead.db examples/modified_parser.py:Parser
+
+``playhead replay`` does the same, and tells more.
+"""
+
+import sys
+
+from replay import Replayer
+from store import open_store
+
+
+def main(path: str, parser: str | None = None) -> None:
+    """A line per session: the verdict, the session, and where it first differs."""
+    store = open_store(path, create=False)
+    replayer = Replayer(parser)
+    for result in replayer.replay_many(store.load(info.session) for info in store.sessions()):
+        where = f"  {result.first.kind} at {result.first.layer} {result.first.seq}" if result.first else ""
+        print(f"{result.verdict:10} {result.session}{where}")
+    store.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

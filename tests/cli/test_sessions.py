@@ -1,0 +1,173 @@
+"""``playhead sessions``, ``export``, ``import``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from store import open_store, trace
+from store.api import SessionInfo, Trace
+from tests.cli.conftest import SAID, Playhead
+from tests.support.server import replayed
+
+
+def loaded(path: Path) -> dict[str, Trace]:
+    store = open_store(str(path), create=False)
+    found = {info.session: store.load(info.session) for info in store.sessions()}
+    store.close()
+    return found
+
+
+def test_list_fits_80_columns(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
+    result = playhead("sessions", "list", "--store", recorded)
+    assert result.exit_code == 0
+    head, *lines = result.stdout.splitlines()
+    assert head.split() == ["session", "opened", "state", "in", "out", "ends", "message"]
+    assert max(map(len, [head, *lines])) <= 80
+    leaves, fails, calls, text = lines  # newest first
+    for line, asked in ((leaves, "leaves"), (fails, "fails"), (calls, "calls"), (text, "text")):
+        assert line.startswith(ids[asked][:14])
+    assert " closed " in text
+    assert " eos " in text
+    assert text.endswith("…")
+    assert "Two tides" in text
+    assert "Looking." in calls
+    assert " engine " in fails
+    assert " aborted " in leaves
+
+
+def test_list_as_json(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
+    lines = playhead("sessions", "list", "--store", recorded, "--json").stdout.splitlines()
+    infos = [msgspec.json.decode(line, type=SessionInfo) for line in lines]
+    assert [info.session for info in infos] == [*reversed(ids.values())]
+    calls = infos[2]
+    assert calls.message[0]["reasoning"] == "Which port?"
+    assert [call["name"] for call in calls.message[1]["tool_calls"]] == ["tide", "moon"]
+
+
+def test_list_some(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
+    def listed(*options: str) -> list[str]:
+        return playhead("sessions", "list", "--store", recorded, *options).stdout.splitlines()[1:]
+
+    [aborted] = listed("--state", "aborted")
+    assert aborted.startswith(ids["leaves"][:14])
+    assert len(listed("--limit", "2")) == 2
+    assert listed("--state", "torn") == []
+
+
+def test_search(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
+    [_, line] = playhead("sessions", "search", "almanac mostly", "--store", recorded).stdout.splitlines()
+    assert line.startswith(ids["text"][:14])
+    found = playhead("sessions", "search", "port", "--store", recorded, "--json").stdout.splitlines()
+    assert [msgspec.json.decode(one, type=SessionInfo).session for one in found] == [ids["calls"]]
+
+
+def test_show(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
+    result = playhead("sessions", "show", ids["calls"], "--store", recorded)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(ids["calls"])
+    for title in ("input / engine", "served / semantic", "served / chunk", "served / frame", "socket / frame"):
+        assert title in map(str.strip, lines)
+    assert "parse.hermes@" in result.stdout
+    assert "Which port?" in result.stdout
+
+
+def test_show_one_layer_by_the_start_of_its_id(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
+    # Sessions of one moment share their first digits: 20 of 32 tell them apart.
+    result = playhead("sessions", "show", ids["text"][:20], "--store", recorded, "--layer", "semantic")
+    assert "served / semantic" in result.stdout
+    assert "served / chunk" not in result.stdout
+
+
+def test_show_as_a_trace_file(recorded: Path, ids: dict[str, str], playhead: Playhead, tmp_path: Path) -> None:
+    result = playhead("sessions", "show", ids["text"], "--store", recorded, "--json")
+    path = tmp_path / "one.jsonl"
+    path.write_bytes(result.stdout_bytes)
+    assert trace.read(path) == loaded(recorded)[ids["text"]]
+
+
+@pytest.mark.parametrize(
+    ("session", "says"), [("ffff", "ffff"), ("0", "0"), ("", "session")], ids=["none", "several", "empty"]
+)
+def test_show_what_is_not_one_session(recorded: Path, playhead: Playhead, session: str, says: str) -> None:
+    result = playhead("sessions", "show", session, "--store", recorded)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith("Error: ")
+    assert says in result.stderr
+
+
+# --- export, import -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--zst",)])
+def test_export_all_and_import_into_a_new_store(
+    recorded: Path, ids: dict[str, str], playhead: Playhead, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    result = playhead("export", "--all", "--store", recorded, "--to", tmp_path / "out", *options)
+    assert result.exit_code == 0
+    written = [Path(line) for line in result.stdout.splitlines()]
+    suffix = ".jsonl.zst" if options else ".jsonl"
+    assert {path.name for path in written} == {f"{session}{suffix}" for session in ids.values()}
+    new = tmp_path / "new.db"
+    result = playhead("import", tmp_path / "out", "--store", new)
+    assert (result.exit_code, result.stdout) == (0, f"{len(SAID)} new sessions in {new}\n")
+    assert loaded(new) == loaded(recorded)
+    assert [found.verdict for found in replayed(new)] == ["same"] * len(SAID)
+    again = playhead("import", *written, "--store", new)
+    assert (again.exit_code, again.stdout) == (0, f"0 new sessions in {new}\n")
+
+
+def test_export_one(recorded: Path, ids: dict[str, str], playhead: Playhead, tmp_path: Path) -> None:
+    result = playhead("export", ids["text"][:20], "--store", recorded)
+    assert result.exit_code == 0
+    assert trace.read(tmp_path / result.stdout.strip()) == loaded(recorded)[ids["text"]]
+    assert playhead("import", f"{ids['text']}.jsonl").stdout == "1 new session in playhead.db\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("some", "--all")])
+def test_export_wants_either_sessions_or_all(recorded: Path, playhead: Playhead, arguments: tuple[str, ...]) -> None:
+    result = playhead("export", "--store", recorded, *arguments)
+    assert result.exit_code == 2
+    assert "name sessions, or say --all" in result.stderr
+
+
+def test_export_where_it_cannot_write(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = playhead("export", "--all", "--store", recorded, "--to", tmp_path / "file" / "below")
+    assert result.exit_code == 2
+    assert "cannot write" in result.stderr
+
+
+def test_import_what_is_no_trace(playhead: Playhead, tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl").write_text('{"playhead": 1, "opening"\n')
+    for path in (tmp_path / "broken.jsonl", tmp_path / "missing.jsonl"):
+        result = playhead("import", path, "--store", tmp_path / "new.db")
+        assert result.exit_code == 3
+        assert path.name in result.stderr
+
+
+# --- stores that are none -------------------------------------------------------------------------------------------
+
+LOOKING = [("sessions", "list"), ("sessions", "search", "x"), ("sessions", "show", "x"), ("export", "--all")]
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_a_missing_store_is_not_made(playhead: Playhead, tmp_path: Path, command: tuple[str, ...]) -> None:
+    result = playhead(*command)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "playhead.db" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [*LOOKING, ("import", "x.jsonl")], ids=" ".join)
+def test_a_file_that_is_no_store(playhead: Playhead, tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = tmp_path / "notes.db"
+    path.write_text("no database, but notes; " * 100)
+    result = playhead(*command, "--store", path)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "notes.db" in result.stderr
+    assert path.read_text() == "no database, but notes; " * 100

@@ -1,0 +1,75 @@
+"""Every example runs, as its first lines say, and does what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.answers import CASES
+from tests.support.server import replayed, serve
+from tests.support.tree import ROOT
+
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+def run(name: str, *arguments: str | Path) -> str:
+    """What an example prints."""
+    command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store made by the example."""
+    path = tmp_path_factory.mktemp("examples") / "sessions.db"
+    printed = run("record.py", path, "When is high tide?", "And low tide?")
+    assert printed.count("data: [DONE]\n\n") == 2
+    return path
+
+
+def test_these_are_all() -> None:
+    assert EXAMPLES == ["modified_parser.py", "openai_client.py", "record.py", "replay_sessions.py"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_docstring_says_how_to_run_it(name: str) -> None:
+    text = (ROOT / "examples" / name).read_text()
+    assert re.search(rf"^    (python|playhead) .*examples/{name}", text, re.MULTILINE)
+
+
+def test_record(recorded: Path) -> None:
+    results = replayed(recorded)
+    assert [(result.state, result.verdict) for result in results] == [("closed", "same")] * 2
+
+
+def test_replay(recorded: Path) -> None:
+    lines = run("replay_sessions.py", recorded).splitlines()
+    assert [line.split()[0] for line in lines] == ["same", "same"]
+
+
+def test_replay_with_the_modified_parser(recorded: Path) -> None:
+    lines = run("replay_sessions.py", recorded, "examples/modified_parser.py:Parser").splitlines()
+    assert [line.split()[0] for line in lines] == ["changed", "changed"]
+    # What was content is taken for reasoning.
+    assert all(line.split()[2] == "boundary" for line in lines)
+
+
+def test_the_openai_client(tmp_path: Path) -> None:
+    script = ["<think>", "\nIt wants ", "a tide.\n", "</think>", "\n\n", CASES["parallel calls"].written]
+    with serve(tmp_path, "--parser", "hermes", script=script) as running:
+        printed = run("openai_client.py", running.address, "When is high tide in Brest?")
+    assert printed.splitlines() == [
+        "",
+        "[reasoning] It wants a tide.",
+        "[content] Looking.",
+        '[call 0] tide {"port": "Brest", "days": [1, 2]}',
+        "[call 1] moon {}",
+        "[tool_calls]",
+    ]
