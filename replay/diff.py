@@ -145,7 +145,8 @@ def _classified(session: Session, layer: Layer, a: Track, b: Track) -> tuple[Ver
 
 
 def _message(session: Session, recorded: Derived, replayed: Derived) -> tuple[Difference, ...]:
-    before, after = collect(recorded.semantic.events), collect(replayed.semantic.events)
+    named = session.opening.ask.named
+    before, after = collect(recorded.semantic.events, named=named), collect(replayed.semantic.events, named=named)
     if session.open:
         after = shortened(before, after)
     return differences(before, after, recorded.semantic.events, session.opening.tokenizer)

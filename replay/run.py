@@ -154,7 +154,8 @@ class Replayer:
                 _take(found, compare(session, before, derived, self._depth))
         if "recorded" in self._splits:
             found.splits["recorded"] = found.verdict
-        expected = collect((derived if before is None or session.open else before).semantic.events)
+        wanted = derived if before is None or session.open else before
+        expected = collect(wanted.semantic.events, named=session.opening.ask.named)
         for split in self._splits:
             if split != "recorded":
                 self._split(session, recorded, split, expected, found)
@@ -169,7 +170,8 @@ class Replayer:
             found.notes += (f"not applied: {error}",)
             return
         track, failed = run(session.layers.semantic, "semantic", opening, inputs, range(len(inputs)))
-        said = () if failed else differences(expected, collect(track.events), track.events, opening.tokenizer)
+        got = collect(track.events, named=opening.ask.named)
+        said = () if failed else differences(expected, got, track.events, opening.tokenizer)
         verdict: Verdict = "failed" if failed else "changed" if said else "same"
         found.splits[split] = verdict
         found.verdict = worst(found.verdict, verdict)

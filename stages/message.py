@@ -64,29 +64,32 @@ class _Choice:
         self.faults: list[str] = []
         self.reason: FinishReason | None = None
 
-    def message(self, choice: int) -> Message:
+    def message(self, choice: int, named: bool) -> Message:
         texts = {kind: "".join(pieces) or None for kind, pieces in self.texts.items()}
         calls = tuple(
             ToolCall(call.id, call.name, "".join(call.arguments), call.complete) for call in self.calls.values()
         )
+        reason = None
+        if self.reason is not None:
+            reason = finish_reason(self.reason, bool(calls) and all(call.complete for call in calls) and not named)
         return Message(
-            choice, texts[Reasoning], texts[Content], texts[Refusal], calls, finish_reason(self.reason, calls),
-            tuple(self.faults),
-        )  # fmt: skip
+            choice, texts[Reasoning], texts[Content], texts[Refusal], calls, reason, tuple(self.faults)
+        )
 
 
 class Collector:
     """The messages of a session, from its semantic events, an event at a time.
 
     Total: what is no semantic event is passed over, and so is what belongs to a call that has not begun. ``limit``:
-    characters kept over all choices; what comes after them is left out.
+    characters kept over all choices; what comes after them is left out. ``named``: the request named a function.
     """
 
-    __slots__ = ("_choices", "_left")
+    __slots__ = ("_choices", "_left", "_named")
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, named: bool = False) -> None:
         self._choices: dict[int, _Choice] = {}
         self._left = limit
+        self._named = named
 
     def take(self, event: Any) -> None:
         """The next event."""
@@ -99,7 +102,7 @@ class Collector:
 
     def messages(self) -> list[Message]:
         """What the choices say so far, in choice order."""
-        return [self._choices[number].message(number) for number in sorted(self._choices)]
+        return [self._choices[number].message(number, self._named) for number in sorted(self._choices)]
 
     def _keep(self, pieces: list[str], text: str) -> None:
         if self._left is None:
@@ -146,23 +149,19 @@ class Collector:
     }
 
 
-def collect(events: Iterable[Any]) -> list[Message]:
+def collect(events: Iterable[Any], *, named: bool = False) -> list[Message]:
     """The messages of a session, in choice order, from its semantic events; see Collector."""
-    collector = Collector()
+    collector = Collector(named=named)
     for event in events:
         collector.take(event)
     return collector.messages()
 
 
-def finish_reason(reason: FinishReason | None, calls: tuple[ToolCall, ...]) -> str | None:
-    """The chat protocol's finish reason: ``tool_calls`` where a choice ends by itself, or by a stop string, with
-    calls that are all complete."""
-    match reason:
-        case None:
-            return None
-        case "length" | "context":
-            return "length"
-        case "filter":
-            return "content_filter"
-        case "eos" | "stop" | "stop_token":
-            return "tool_calls" if calls and all(call.complete for call in calls) else "stop"
+def finish_reason(reason: FinishReason, calls: bool) -> str:
+    """The chat protocol's finish reason. ``calls``: there are some, all complete, and no function was named; then a
+    choice that ends by itself, or by a stop string, ends for them."""
+    if reason in ("length", "context"):
+        return "length"
+    if reason == "filter":
+        return "content_filter"
+    return "tool_calls" if calls else "stop"

@@ -42,6 +42,11 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     continuous_usage: bool = False
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both"
 
+    @property
+    def named(self) -> bool:
+        """One function was named: a call of it is an answer, not a request to go on (finish reason ``stop``)."""
+        return self.tool_choice.startswith("name:")
+
 
 class EngineFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the session's engine is. ``fingerprint``: a hash of weights, dtype and versions."""

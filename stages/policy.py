@@ -1,7 +1,7 @@
 """The policy stage: semantic → semantic. What the request does not want is dropped, what it did not offer is noted.
 
-* ``include_reasoning`` false: reasoning becomes Dropped. The logprobs of all steps, and the ids where they would be
-  shown, go too: they would tell it. (Ids that are not shown are still counted.)
+* ``include_reasoning`` false: reasoning becomes Dropped. The logprobs of all steps go too: they would tell it. The ids
+  stay, because they are counted; no encoder shows them then.
 * ``parallel`` false: calls after the first become Dropped.
 * Tools offered: a called name that is not among them gets a fault; the call is unchanged.
 
@@ -29,11 +29,10 @@ class PolicyState(msgspec.Struct, frozen=True):
 
 
 class _Policy:
-    __slots__ = ("_hidden", "_names", "_shown", "_single", "touches")
+    __slots__ = ("_hidden", "_names", "_single", "touches")
 
     def __init__(self, ask: Ask) -> None:
         self._hidden = not ask.include_reasoning
-        self._shown = ask.return_token_ids
         self._single = not ask.parallel
         self._names = frozenset(tool.name for tool in ask.tools) if ask.tools and ask.tool_choice != "none" else None
 
@@ -43,7 +42,7 @@ class _Policy:
     def step(self, event: Semantic, out: list[Semantic]) -> None:
         """See Machine."""
         if isinstance(event, Tokens):
-            out.append(Tokens(event.choice, () if self._shown else event.ids) if self._hidden else event)
+            out.append(Tokens(event.choice, event.ids) if self._hidden else event)
         elif self._hidden and isinstance(event, Reasoning):
             out.append(Dropped(event.choice, event.text, event.src))
         elif isinstance(event, CallStart):

@@ -30,7 +30,7 @@ class Projection:
     def __init__(self, opening: Opening, mode: Mode) -> None:
         self._opening = opening
         self._mode: Mode = mode
-        self._said = Collector(MAX_MESSAGE)
+        self._said = Collector(MAX_MESSAGE, named=opening.ask.named)
         self._finishes: dict[int, str] = {}
         self._at = 0
         self._prompt: int | None = None

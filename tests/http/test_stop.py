@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-import socket
 from pathlib import Path
 
 import httpx2
@@ -13,7 +11,7 @@ import pytest
 
 from replay import Replayer
 from stages.events import AbortInput
-from tests.support.server import MESSAGES, PATIENCE, Running, blocks, eventually, objects, replayed, serve
+from tests.support.server import PATIENCE, blocks, eventually, objects, replayed, serve
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -45,24 +43,10 @@ def test_a_stream_may_finish_within_the_grace(tmp_path: Path) -> None:
         assert running.recorded(wire.id).info.state == "closed"
 
 
-def raw_request(running: Running, **fields: object) -> socket.socket:
-    """A request on a socket of its own; nothing is read yet."""
-    where = re.fullmatch(r"http://(.*):(\d+)", running.address)
-    assert where is not None
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(PATIENCE)
-    client.connect((where[1], int(where[2])))
-    body = json.dumps({"messages": MESSAGES, **fields}).encode()
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-    client.sendall(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
-    return client
-
-
 def test_a_client_that_does_not_read_does_not_hold_the_server_up(tmp_path: Path) -> None:
     with (
         serve(tmp_path, "--shutdown-grace", "0.1", script=["word " * 20] * 50_000) as running,
-        raw_request(running, stream=True) as client,
+        running.raw(stream=True) as client,
     ):
         begun = client.recv(2000)
         assert begun.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -55,7 +55,7 @@ def check_chat(session: Sent) -> None:
         assert error["message"], "INV-076"
     _envelopes(chunks, session.opening.ask)
     _usage(chunks, session, failed=bool(errors))
-    said = {message.choice: message for message in collect(session.semantic)}
+    said = {message.choice: message for message in collect(session.semantic, named=session.opening.ask.named)}
     seen: dict[int, Items] = {}
     for item in (item for chunk in chunks for item in chunk["choices"]):
         assert item["index"] in seen or item["index"] == len(seen), "INV-050"
@@ -234,7 +234,7 @@ def _finish(session: Sent, item: dict[str, Any], said: Message) -> None:
     ]
     itself = finish.reason in ("eos", "stop", "stop_token")
     complete = bool(said.tool_calls) and all(call.complete for call in said.tool_calls)
-    calls = itself and complete and not ask.tool_choice.startswith("name:")
+    calls = itself and complete and not ask.named
     other = {"length": "length", "context": "length", "filter": "content_filter"}.get(finish.reason, "stop")
     assert item["finish_reason"] == ("tool_calls" if calls else other), "INV-066"
     if isinstance(item.get("stop_reason"), str) and finish.detail in ask.stop:

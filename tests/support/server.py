@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +83,18 @@ class Running:
         body = {"messages": MESSAGES, "stream": True, **fields}
         with self.http.stream("POST", "/v1/chat/completions", json=body) as response:
             yield Wire(response)
+
+    def raw(self, **fields: Any) -> socket.socket:
+        """A chat request on a socket of its own; nothing is read yet, and little is taken in before it is."""
+        host, _, port = self.address.removeprefix("http://").partition(":")
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(PATIENCE)
+        client.connect((host, int(port)))
+        body = json.dumps({"messages": MESSAGES, **fields}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        client.sendall(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+        return client
 
     def health(self) -> dict[str, Any]:
         """What /health says."""

@@ -54,6 +54,7 @@ from stages.events import (
     Tokens,
     Usage,
 )
+from stages.message import finish_reason
 from stages.opening import Opening
 from stages.protocols.openai_chat.accumulate import Accumulator, AccumulatorState
 from stages.protocols.openai_chat.chunks import (
@@ -110,7 +111,7 @@ class _Streaming:
         self._model = opening.model
         self._fingerprint = opening.engine.fingerprint
         self._n = ask.n
-        self._named = ask.tool_choice.startswith("name:")
+        self._named = ask.named
         self._field = ask.reasoning_field
         self._reasoning = ask.include_reasoning
         self._logprobs = ask.logprobs and ask.include_reasoning
@@ -238,12 +239,8 @@ class _Streaming:
         del self._live[event.choice]
 
     def _reason(self, event: Finish, state: Progress) -> str:
-        if event.reason in ("length", "context"):
-            return "length"
-        if event.reason == "filter":
-            return "content_filter"
-        complete = state.whole and state.open < 0
-        return "tool_calls" if state.calls and complete and not self._named else "stop"
+        complete = state.calls > 0 and state.whole and state.open < 0
+        return finish_reason(event.reason, complete and not self._named)
 
     def _on_usage(self, event: Usage, out: list[ChunkLayer]) -> None:
         if self._ended or not self._asked:
