@@ -72,9 +72,7 @@ class _Choice:
         reason = None
         if self.reason is not None:
             reason = finish_reason(self.reason, bool(calls) and all(call.complete for call in calls) and not named)
-        return Message(
-            choice, texts[Reasoning], texts[Content], texts[Refusal], calls, reason, tuple(self.faults)
-        )
+        return Message(choice, texts[Reasoning], texts[Content], texts[Refusal], calls, reason, tuple(self.faults))
 
 
 class Collector:

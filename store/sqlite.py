@@ -26,7 +26,7 @@ from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreErro
 from store.rules import Counters, Key, not_found
 from store.sqlite_commit import Committer, identity
 from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions
-from store.sqlite_schema import Durability, connect, unavailable
+from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, unavailable
 from store.sqlite_settle import is_torn, project, sweep, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
 
@@ -104,8 +104,10 @@ class SqliteStore:
             conn = self._committer.connected()
             with transaction(conn):
                 new = self._committer.recording.save(conn, trace)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise unavailable(self._path, error) from error
+        except OverflowError as error:
+            raise StoreError(f"session {trace.opening.session}: a number in it cannot be stored ({error}).") from error
         return new
 
     def flush(self) -> None:
@@ -152,7 +154,7 @@ class SqliteStore:
                     conn.rollback()
             except sqlite3.OperationalError as error:
                 raise unavailable(self._path, error) from error
-            except sqlite3.DatabaseError as error:
+            except SQLITE_ERRORS as error:
                 raise CorruptRecord(f"{self._path}: {error}. Restore the file from a backup.") from error
 
     def _connected(self) -> sqlite3.Connection:

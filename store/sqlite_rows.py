@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from stages.events import Layer
 from stages.opening import Opening
 from store import block, codec, opening
-from store.api import CorruptRecord, Digest, Record, SessionInfo
+from store.api import CorruptRecord, Record, SessionInfo
 from store.rules import Key, ordered
 
 _json = msgspec.json.Encoder().encode
+T = TypeVar("T")
 
 COLUMNS = (
     "session", "opened", "closed", "state", "mode", "model", "protocol", "parser", "stages", "n", "prompt_tokens",
@@ -21,13 +23,7 @@ COLUMNS = (
 )  # fmt: skip
 """The fields of SessionInfo in the table; ``message`` has a table of its own. Those in _JSON are JSON text."""
 
-_JSON: dict[str, Any] = {
-    "stages": dict[str, str],
-    "finish_reasons": tuple[str, ...],
-    "faults": dict[str, int],
-    "events": dict[str, int],
-    "digests": dict[str, Digest],
-}
+_JSON = frozenset(("stages", "finish_reasons", "faults", "events", "digests"))
 _INSERT = (
     f"INSERT INTO sessions ({', '.join(COLUMNS)}, epoch, schema, codec, crc32, opening) "
     f"VALUES ({', '.join('?' * (len(COLUMNS) + 5))})"
@@ -95,11 +91,26 @@ def select_sessions(
 def _stored(row: Sequence[Any], message: tuple[dict[str, Any], ...]) -> Stored:
     fields: dict[str, Any] = dict(zip(COLUMNS, row[2:], strict=True))
     try:
-        for name, kind in _JSON.items():
-            fields[name] = msgspec.json.decode(fields[name], type=kind)
+        for name in _JSON:
+            fields[name] = msgspec.json.decode(fields[name])
+        info = msgspec.convert({**fields, "message": message}, SessionInfo)
     except (msgspec.DecodeError, TypeError) as error:
-        raise CorruptRecord(f"session {row[2]}: a column of its row does not decode ({error}).") from error
-    return Stored(row[0], row[1], SessionInfo(**fields, message=message))
+        raise _damaged(f"session {row[2]}", error) from error
+    return Stored(row[0], row[1], info)
+
+
+def _damaged(where: object, error: Exception) -> CorruptRecord:
+    return CorruptRecord(f"{where}: a column of its row does not decode ({error}). Restore the file from a backup.")
+
+
+def _typed(row: Sequence[Any], kind: type[T], where: object) -> T:
+    """A row whose columns have the types they were written with: SQLite keeps whatever it finds in a damaged file.
+
+    Raises CorruptRecord."""
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.ValidationError as error:
+        raise _damaged(where, error) from error
 
 
 def _messages(conn: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[dict[str, Any], ...]]:
@@ -115,12 +126,19 @@ def _messages(conn: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[d
             message: dict[str, Any] = {
                 "reasoning": reasoning,
                 "content": content,
-                "tool_calls": msgspec.json.decode(calls) if calls else [],
+                "tool_calls": _calls(session, calls) if calls else [],
             }
             if refusal is not None:
                 message["refusal"] = refusal
             found.setdefault(session, []).append(message)
     return {session: tuple(messages) for session, messages in found.items()}
+
+
+def _calls(row: int, calls: Any) -> Any:
+    try:
+        return msgspec.json.decode(calls)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise _damaged(f"message of row {row} of sessions", error) from error
 
 
 # --- blobs and openings ---------------------------------------------------------------------------------------------
@@ -143,7 +161,7 @@ def blobs_of(conn: sqlite3.Connection, session: str) -> codec.Blobs:
         where = f"session {session}, blob {name.hex()}"
         if row is None:
             raise CorruptRecord(f"{where}: it is missing. Restore the file from a backup.")
-        data = block.check(where, *row)
+        data = block.check(where, *_typed(row, _Packed, where))
         if codec.blob(data) != name:
             raise CorruptRecord(f"{where}: its bytes are others. Restore the file from a backup.")
         return data
@@ -153,10 +171,10 @@ def blobs_of(conn: sqlite3.Connection, session: str) -> codec.Blobs:
 
 def load_opening(conn: sqlite3.Connection, session: str) -> Opening:
     """Raises CorruptRecord, UnknownSchema."""
-    schema, *stored = conn.execute(
-        "SELECT schema, codec, crc32, opening FROM sessions WHERE session=?", (session,)
-    ).fetchone()
-    data = block.check(f"session {session}, opening", *stored)
+    where = f"session {session}, opening"
+    row = conn.execute("SELECT schema, codec, crc32, opening FROM sessions WHERE session=?", (session,)).fetchone()
+    schema, kind, crc32, stored = _typed(row, tuple[int, int, int, bytes], where)
+    data = block.check(where, kind, crc32, stored)
     return opening.unpack(session, data, blobs_of(conn, session), schema)
 
 
@@ -170,6 +188,10 @@ _JOURNAL = (
     "SELECT track, layer, first_seq, n, schema, codec, crc32, body, NULL, NULL FROM journal WHERE session=? "
     "ORDER BY track, layer, first_seq"
 )
+
+
+_Packed = tuple[int, int, bytes]
+_Block = tuple[str, Layer, int, int, int, int, int, bytes, bytes | None, bytes | None]
 
 
 class Layered(msgspec.Struct):
@@ -188,7 +210,8 @@ def load_layers(conn: sqlite3.Connection, session: str, protocol: str) -> dict[K
     layers: dict[Key, Layered] = {}
     blobs = blobs_of(conn, session)
     for sealed, query in ((True, _SEGMENTS), (False, _JOURNAL)):
-        for track, layer, first, n, schema, kind, crc32, stored, before, after in conn.execute(query, (session,)):
+        for row in conn.execute(query, (session,)):
+            track, layer, first, n, schema, kind, crc32, stored, before, after = _typed(row, _Block, f"session {session}")
             where = codec.Where(session, track, layer, first)
             held = layers.get((track, layer))
             if held is None:

@@ -20,6 +20,9 @@ Durability: TypeAlias = Literal["full", "normal"]
 APPLICATION = 0x506C6179
 """In the file's header: this is a Playhead store."""
 
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged file may raise: the module decodes SQLite's own messages, which quote the file."""
+
 LAYOUT = 1
 """The version of the tables (``user_version``); rises with each migration."""
 
@@ -60,20 +63,21 @@ def first(db: Database) -> None:
 def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -> sqlite3.Connection:
     """Open ``path``, and make the tables where there are none. Any thread may use the result, one at a time.
 
-    Raises StoreUnavailable (a folder, another kind of file, read-only, locked; missing where ``create`` is false),
+    Raises StoreUnavailable (a folder, another kind of file, read-only, locked; missing or empty where ``create`` is
+    false),
     UnknownSchema (tables of a newer Playhead).
     """
     _check_file(path, create)
     conn: sqlite3.Connection | None = None
     try:
         conn = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
-        _patient(partial(_prepare, path, conn), busy_s)
+        _patient(partial(_prepare, path, conn, create), busy_s)
         conn.execute(f"PRAGMA synchronous={durability}")
         return conn
     except BaseException as error:
         if conn is not None:
             conn.close()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, SQLITE_ERRORS):
             raise unavailable(path, error) from error
         raise
 
@@ -98,9 +102,11 @@ def _pragma(conn: sqlite3.Connection, name: str) -> int:
     return value
 
 
-def _prepare(path: str, conn: sqlite3.Connection) -> None:
+def _prepare(path: str, conn: sqlite3.Connection, create: bool) -> None:
     if _is_store(path, conn):
         return
+    if not create and not _pragma(conn, "schema_version"):
+        raise StoreUnavailable(f"{path} is empty, not a Playhead store; check the name, or restore it from a backup.")
     conn.execute("PRAGMA journal_mode=WAL")
     # One process at a time makes the tables; the others find them made.
     conn.execute("BEGIN IMMEDIATE")
@@ -147,6 +153,8 @@ def unavailable(path: str, error: Exception) -> StoreUnavailable:
         advice = "the disk is full; make room"
     elif "readonly" in text:
         advice = "it is read-only; make it writable"
+    elif "malformed" in text or isinstance(error, UnicodeDecodeError):
+        advice = "the file is damaged; restore it from a backup"
     elif "not a database" in text:
         advice = "it is not a Playhead store; if it is a trace, `playhead import` reads it"
     else:

@@ -23,6 +23,7 @@ from store.sqlite_rows import (
     select_sessions,
     update_session,
 )  # fmt: skip
+from store.sqlite_schema import SQLITE_ERRORS
 
 SEAL = 256
 """Records of a layer in one segment, at least (but for the last)."""
@@ -77,9 +78,9 @@ def is_torn(path: str, stored: Stored) -> bool:
 
 
 def sweep(conn: sqlite3.Connection, path: str, squeeze: block.Packer) -> None:
-    """Settle the open sessions of dead writers as ``torn``. Best effort: a store that is busy or cannot be written is
-    left as it is, for the next to sweep."""
-    with contextlib.suppress(sqlite3.Error):
+    """Settle the open sessions of dead writers as ``torn``. Best effort: a store that is busy, damaged or cannot be
+    written is left as it is, for the next to sweep."""
+    with contextlib.suppress(StoreError, *SQLITE_ERRORS):
         dead = [epoch for (epoch,) in conn.execute("SELECT epoch FROM writers") if not lease.alive(path, epoch)]
         for epoch in dead:
             names = conn.execute("SELECT session FROM sessions WHERE state='open' AND epoch=?", (epoch,)).fetchall()

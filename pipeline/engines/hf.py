@@ -183,10 +183,10 @@ class _Sampler:
         scores = self._logits[None]
         for processor in self._processors:
             scores = processor(ids, scores)
-        if self._greedy:
-            token = int(scores.argmax())
-        else:
-            token = int(torch.multinomial(scores[0].softmax(-1), 1, generator=self._generator))
+        # Extreme penalties leave the range of floats, and of infinite scores no chances can be made.
+        scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.finfo(scores.dtype).max, neginf=-torch.inf)
+        drawn = None if self._greedy else torch.multinomial(scores[0].softmax(-1), 1, generator=self._generator)
+        token = int(scores.argmax() if drawn is None else drawn)
         self._ids[0, self._length] = token
         self._length += 1
         return Sampled(token, None if self._logprobs is None else self._logprob(token, self._logprobs))

@@ -20,7 +20,7 @@ TAIL = 200
 """The prompt's tail holds at least so many characters."""
 
 _RENDER_ARGUMENTS = frozenset(
-    "conversation messages tools chat_template add_generation_prompt continue_final_message tokenize padding "
+    "self conversation messages tools chat_template add_generation_prompt continue_final_message tokenize padding "
     "truncation max_length return_tensors return_dict return_assistant_tokens_mask tokenizer_kwargs".split()
 )
 """Names that belong to the renderer; a request may not set them through ``chat_template_kwargs``."""

@@ -96,11 +96,6 @@ class JsonScanner:
         """Inside a string: finds the first character that is not just one more of it. Elsewhere None."""
         return _NOTABLE if self._state == STRING else None
 
-    @property
-    def quoted(self) -> bool:
-        """Inside a string."""
-        return self._state in (STRING, ESCAPE, HEX)
-
     def feed(self, text: str, i: int) -> int:
         """Scan ``text`` from ``i`` on; returns where it stopped, and sets ``status``."""
         n = len(text)

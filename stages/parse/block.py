@@ -21,6 +21,7 @@ class BlockState(msgspec.Struct, frozen=True):
 
     opener: bytes
     guarded: bytes
+    batch: str
     probe: tuple[int, int]
     engine: bytes
 
@@ -28,12 +29,15 @@ class BlockState(msgspec.Struct, frozen=True):
 class Block:
     """What stands between a call opener and its closer, for the scanner, which owns the modes."""
 
-    __slots__ = ("_guarded", "_header", "_opener", "_probe", "engine", "writer")
+    __slots__ = ("_batch", "_calls", "_guarded", "_header", "_opener", "_probe", "engine", "writer")
 
     def __init__(self, calls: Calls, writer: Writer) -> None:
         self.writer = writer
         self.engine = calls.engine(writer)
+        self._calls = calls
         self._header = calls.header
+        self._batch = ""
+        """What may still come before the header."""
         self._opener = ""
         self._guarded: list[str] = []
         self._probe = (0, 0)
@@ -46,9 +50,10 @@ class Block:
 
     # --- the guard: a marker that may be a mere mention --------------------------------------------------------------
 
-    def suspect(self, opener: str) -> None:
-        """Only the header that must follow tells whether ``opener`` opens a block."""
+    def suspect(self, opener: str, *, batch: bool) -> None:
+        """Only the header that must follow tells whether ``opener`` opens a block. ``batch``: also one of many."""
         self._opener = opener
+        self._batch = self._calls.batch if batch else ""
         self._guarded = []
         self._probe = (0, 0)
 
@@ -66,6 +71,10 @@ class Block:
                 i = match.end() if match else i
                 if i == len(text):
                     break
+            if k == 0 and text[i] == self._batch:
+                self._batch = ""
+                i += 1
+                continue
             if text[i] != header[k][at]:
                 answer = False
                 break
@@ -146,11 +155,13 @@ class Block:
 
     def snapshot(self) -> BlockState:
         """The state as plain data."""
-        return BlockState(pack(self._opener), pack("".join(self._guarded)), self._probe, self.engine.snapshot())
+        return BlockState(
+            pack(self._opener), pack("".join(self._guarded)), self._batch, self._probe, self.engine.snapshot()
+        )
 
     def restore(self, state: BlockState) -> None:
         """Continue from ``snapshot``."""
         self._opener = unpack(state.opener)
         self._guarded = [unpack(state.guarded)]
-        self._probe = state.probe
+        self._batch, self._probe = state.batch, state.probe
         self.engine.restore(state.engine)

@@ -19,9 +19,10 @@ from stages.events import (
 from stages.opening import Opening
 from stages.parse import text as tx
 from stages.parse.format import Format
+from stages.parse.held import ScannerState
 from stages.parse.markers import Find, Plan, Special
 from stages.parse.modes import Mode, Role
-from stages.parse.scanner import Scanner, ScannerState
+from stages.parse.scanner import Scanner
 from stages.parse.writer import Text, Writer, pack, unpack
 
 

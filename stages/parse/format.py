@@ -18,18 +18,13 @@ class CallEngine(Protocol):
     """
 
     verdict: int
-    """How the last ``feed`` ended: MORE, LEAVE, REPAIR or BROKEN of ``engines``."""
+    """How the last ``feed`` ended: MORE, LEAVE, REPAIR, BROKEN or SPOILED of ``engines``."""
     code: FaultCode
-    """With BROKEN: what was wrong."""
+    """With BROKEN and SPOILED: what was wrong."""
 
     @property
     def busy(self) -> bool:
         """A call has begun in this block and has not ended."""
-        ...
-
-    @property
-    def quoted(self) -> bool:
-        """Inside a string: what is spelled like a special token is the string's text."""
         ...
 
     @property
@@ -87,12 +82,14 @@ class Reasoning:
 @dataclass(frozen=True, slots=True)
 class Calls:
     """Tagged calls. ``header``: literals, white space allowed before each, that tell a call from a mention of the
-    marker inside reasoning: only with them the marker ends reasoning."""
+    marker inside reasoning: only with them the marker ends reasoning. ``batch``: a character that may stand before the
+    header where it is not reasoning that ends, but a broken call."""
 
     openers: tuple[str, ...]
     closers: tuple[str, ...]
     header: tuple[str, ...]
     engine: Callable[[Writer], CallEngine]
+    batch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,93 +14,21 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-import msgspec
-
-from stages.events import Content, Dropped, FaultCode
-from stages.parse.block import SPACE, Block, BlockState
-from stages.parse.engines import BROKEN, REPAIR
-from stages.parse.format import Format
-from stages.parse.markers import Find, Plan
-from stages.parse.modes import DROPS_SPACE, GUARDED, KINDS, LEGAL, SENDS, THINKS, Mode, Role
+from stages.events import Dropped, FaultCode
+from stages.parse.block import SPACE
+from stages.parse.engines import BROKEN, REPAIR, SPOILED
+from stages.parse.held import Held
+from stages.parse.modes import GUARDED, KINDS, LEGAL, THINKS, Mode, Role
 from stages.parse.text import OUT
-from stages.parse.writer import Text, Writer, WriterState, pack, unpack
 
 _NEWLINES: Final = re.compile(f"[\n{OUT}]*")
 _FIRST_NEWLINE: Final = re.compile(f"[{OUT}]*\n")
 
 
-class ScannerState(msgspec.Struct, frozen=True):
-    """A scanner's snapshot; texts are packed."""
+class Scanner(Held):
+    """See the module: the transitions. What is known between two steps is in Held."""
 
-    mode: int
-    tail: bytes
-    space: bytes
-    back: int
-    wrote: bool
-    alphabet: tuple[tuple[bytes, str, int], ...]
-    writer: WriterState
-    block: BlockState | None
-
-
-class Scanner:
-    """See the module. ``mode`` is the state; ``space``, ``tail`` and the block hold what is undecided in it."""
-
-    __slots__ = (
-        "_block", "_closers", "back", "final", "kind", "limit", "mode", "plan", "scan", "scans", "space", "tail",
-        "writer", "wrote",
-    )  # fmt: skip
-
-    def __init__(self, form: Format, plan: Plan, writer: Writer, limit: int, mode: Mode) -> None:
-        self.plan = plan
-        self.scans = plan.by_id
-        self.writer = writer
-        self.limit = limit
-        self._block = None if form.calls is None else Block(form.calls, writer)
-        self._closers = () if form.calls is None else form.calls.closers
-        self.tail = ""
-        """What may become a marker."""
-        self.space: list[str] = []
-        """White space that a marker may drop."""
-        self.back = Mode.REASONING
-        """In GUARD: where to return."""
-        self.wrote = False
-        """Content was begun."""
-        self.final = False
-        """The output ended: nothing can become a marker any more."""
-        self._to(mode)
-
-    @property
-    def ended(self) -> bool:
-        """The output is over; what still comes is dropped."""
-        return self.mode is Mode.ENDED
-
-    @property
-    def thinks(self) -> bool:
-        """Inside reasoning."""
-        return self.mode in THINKS or (self.mode is Mode.GUARD and self.back in THINKS)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is held, and ordinary text goes out as ``kind``."""
-        return self.mode in SENDS and not self.tail and not self.space and not self.writer.mark
-
-    @property
-    def flow(self) -> Find | None:
-        """Text in which this finds nothing is arguments of the open call, as it is; None: no such thing can be said."""
-        if self.mode is not Mode.CALL or self.writer.raw is not None or self.writer.mark:
-            return None
-        return self.block.engine.flow
-
-    def resolve(self, *, ids: bool) -> None:
-        """Whether ids tell what is a special token, or text has to."""
-        self.scans = self.plan.by_id if ids else self.plan.by_text
-        self._to(self.mode)
-
-    @property
-    def block(self) -> Block:
-        """The call block; only formats with calls come into the modes that use it."""
-        assert self._block is not None
-        return self._block
+    __slots__ = ()
 
     def feed(self, text: str) -> None:
         """Internal text, already counted in the writer's ``held``."""
@@ -120,17 +48,6 @@ class Scanner:
             text = text[cut:]
             self._check(self.writer.size(text) + self.writer.size(self.tail))
 
-    def _since(self) -> int:
-        """The first byte of the undecided region; the writer's position if there is none."""
-        writer = self.writer
-        return self.block.since if self.mode is Mode.CALL or writer.raw is not None else writer.pos
-
-    def _undecided(self, size: int) -> int:
-        """Bytes that are held, or collected as structure; without the last ``size`` of those that arrived."""
-        writer = self.writer
-        since = self._since()
-        return writer.pos + writer.held - size - (min(since, writer.mark_start) if writer.mark else since)
-
     def _check(self, size: int) -> None:
         """See to it that no more than the limit is undecided; the last ``size`` bytes are not read, or held as what
         may become a marker, which has a bound of its own."""
@@ -147,11 +64,6 @@ class Scanner:
         n = len(text)
         while i < n:
             i = self._HANDLERS[self.mode](self, text, i)
-
-    def _to(self, mode: Mode) -> None:
-        self.mode = mode
-        self.kind: Text = KINDS.get(mode, Content)
-        self.scan = self.scans.get(mode) or self.scans[Mode.CONTENT]
 
     def _run(self, text: str, i: int) -> int:
         scan = self.scan
@@ -185,31 +97,6 @@ class Scanner:
         return j
 
     def _guard(self, text: str, i: int) -> int:
-        match = self._spelled(text, i)
-        if match is None:
-            return self._test(text, i)
-        j = i + self._test(text[i : match.start()], 0)
-        return j if j < match.start() or self.mode is not Mode.GUARD else self._take(match, text)
-
-    def _call(self, text: str, i: int) -> int:
-        match = self._spelled(text, i)
-        if match is None:
-            return self._read(text, i)
-        j = i + self._read(text[i : match.start()], 0)
-        if j < match.start() or self.mode is not Mode.CALL:
-            return j
-        if self.block.engine.quoted:
-            return j + self._read(text[j], 0)
-        return self._take(match, text)
-
-    def _spelled(self, text: str, i: int) -> re.Match[str] | None:
-        """The next special token, or what may become one, in text without ids."""
-        scan = self.scan
-        if scan.quick is None:
-            return None
-        return (scan.final if self.final else scan.pattern).search(text, i)
-
-    def _test(self, text: str, i: int) -> int:
         i, answer = self.block.test(text, i)
         if answer:
             # The header followed: the marker ends reasoning (or a broken call).
@@ -218,55 +105,34 @@ class Scanner:
             self._to(Mode.CALL)
             self._drain(rest)
         elif answer is False:
+            match = self._spelled(text, i)
+            if match is not None:
+                return self._take(match, text)
             self._unguard()
         return i
 
-    def _read(self, text: str, i: int) -> int:
+    def _call(self, text: str, i: int) -> int:
         engine = self.block.engine
         i = engine.feed(text, i)
-        if engine.verdict == BROKEN:
+        verdict = engine.verdict
+        if verdict in (BROKEN, REPAIR):
+            match = self._spelled(text, i)
+            if match is not None:
+                return self._take(match, text)
+        if verdict in (BROKEN, SPOILED):
             self._broken(engine.code, text[i : i + 1])
-        elif engine.verdict:
-            self._to(Mode.REPAIR if engine.verdict == REPAIR else Mode.BETWEEN_OPEN)
+        elif verdict:
+            self._to(Mode.REPAIR if verdict == REPAIR else Mode.BETWEEN_OPEN)
         return i
+
+    def _spelled(self, text: str, i: int) -> re.Match[str] | None:
+        """The special token, or what may become one, that begins at ``i`` in text without ids."""
+        scan = self.scan
+        return None if scan.quick is None else (scan.final if self.final else scan.pattern).match(text, i)
 
     def _ended(self, text: str, i: int) -> int:
         self.writer.emit(Dropped, text[i:])
         return len(text)
-
-    # --- text ---------------------------------------------------------------------------------------------------------
-
-    def _text(self, head: str) -> None:
-        run = ""
-        if self.scan.newline and head[-1] == "\n":
-            body = head.rstrip("\n")
-            if not body:
-                self.space.append(head)
-                return
-            run = head[len(body) :]
-            head = body
-        if self.space:
-            head = "".join((*self.space, head))
-            self.space.clear()
-        self.writer.emit(self.kind, head)
-        if run:
-            self.space.append(run)
-
-    def _white(self, piece: str) -> None:
-        if self.mode in DROPS_SPACE:
-            self.writer.marker(piece)
-        else:
-            self.space.append(piece)
-
-    def _drop_space(self) -> None:
-        if self.space:
-            self.writer.marker("".join(self.space))
-            self.space.clear()
-
-    def _keep_space(self) -> None:
-        if self.space:
-            self.writer.emit(self.kind, "".join(self.space))
-            self.space.clear()
 
     def _fall(self, char: str) -> None:
         """What follows is no marker."""
@@ -322,10 +188,14 @@ class Scanner:
             if self.mode is Mode.SECOND and not self.space:
                 self._to(Mode.AFTER)
             self._drain(char)
-        elif self.mode in (Mode.CALL, Mode.GUARD):
-            # All names are in use: text.
-            return start + (self._read if self.mode is Mode.CALL else self._test)(found[0], 0)
+        elif self.mode is Mode.CALL:
+            self._broken(self.block.engine.code, found[0])
+            return start
+        elif self.mode is Mode.GUARD:
+            self._unguard()
+            return start
         else:
+            # All names are in use: text.
             (self._text if self.mode in KINDS else self._white)(found)
         return end
 
@@ -346,7 +216,7 @@ class Scanner:
     def _open_call(self, found: str) -> None:
         if self.mode in GUARDED:
             self.back = self.mode
-            self.block.suspect(found)
+            self.block.suspect(found, batch=self.mode is Mode.SKIP)
             self._to(Mode.GUARD)
             return
         self.writer.begin()
@@ -406,7 +276,7 @@ class Scanner:
         tail, self.tail = self.tail, ""
         self.final = True
         if tail and self.mode in (Mode.CALL, Mode.GUARD):
-            tail = tail[(self._read if self.mode is Mode.CALL else self._test)(tail, 0) :]
+            tail = tail[self._HANDLERS[self.mode](self, tail, 0) :]
         mode = self.mode
         if mode is Mode.REPAIR or (mode is Mode.CALL and self.block.engine.busy):
             self.block.cut(tail)
@@ -424,27 +294,6 @@ class Scanner:
             self.writer.fault(FaultCode.UNCLOSED_REASONING, src, detail="output ended inside reasoning")
         self.writer.flush()
         self._to(Mode.ENDED)
-
-    # --- snapshot ----------------------------------------------------------------------------------------------------
-
-    def snapshot(self) -> ScannerState:
-        """The state as plain data."""
-        entries = tuple((pack(char), text, size) for char, text, size in self.writer.alphabet.entries())
-        return ScannerState(
-            self.mode, pack(self.tail), pack("".join(self.space)), self.back, self.wrote, entries,
-            self.writer.snapshot(), None if self._block is None else self._block.snapshot(),
-        )  # fmt: skip
-
-    def restore(self, state: ScannerState) -> None:
-        """Continue from ``snapshot``, after ``resolve``."""
-        self.tail = unpack(state.tail)
-        self.space = [unpack(state.space)] if state.space else []
-        self.back, self.wrote = Mode(state.back), state.wrote
-        self.writer.alphabet.restore((unpack(char), text, size) for char, text, size in state.alphabet)
-        self.writer.restore(state.writer)
-        if self._block is not None and state.block is not None:
-            self._block.restore(state.block)
-        self._to(Mode(state.mode))
 
     _HANDLERS: ClassVar[dict[Mode, Callable[[Scanner, str, int], int]]] = {
         Mode.LEAD: _lead, Mode.SECOND: _lead, Mode.REASONING_LEAD: _lead, Mode.BETWEEN: _lead,

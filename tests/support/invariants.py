@@ -1,4 +1,4 @@
-"""The chat protocol's invariants (INV-026 … INV-079), as a check of what one session sent. The numbers are in the texts.
+"""The chat protocol's invariants (INV-026 … INV-079), as a check of what one session sent.
 
 What a rule needs beside the body (the request, the engine's tokens, the semantic events) is taken from the session.
 """
@@ -229,9 +229,7 @@ def _tokens(session: Sent, items: Items) -> None:
 
 def _finish(session: Sent, item: dict[str, Any], said: Message) -> None:
     ask = session.opening.ask
-    [finish] = [
-        event for event in session.semantic if isinstance(event, Finish) and event.choice == item["index"]
-    ]
+    [finish] = [event for event in session.semantic if isinstance(event, Finish) and event.choice == item["index"]]
     itself = finish.reason in ("eos", "stop", "stop_token")
     complete = bool(said.tool_calls) and all(call.complete for call in said.tool_calls)
     calls = itself and complete and not ask.named

@@ -9,4 +9,6 @@ LEAVE: Final = 1
 REPAIR: Final = 2
 """All of a call is there but the end of its wrapper; only a closer makes it complete."""
 BROKEN: Final = 3
-"""The next character breaks the grammar."""
+"""The next character breaks the grammar; with another one in its place, reading can go on."""
+SPOILED: Final = 4
+"""What was read breaks the grammar, now that it is whole."""

@@ -19,7 +19,7 @@ import msgspec
 
 from stages.events import FaultCode
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, LEAVE, MORE, REPAIR
+from stages.parse.engines import BROKEN, LEAVE, MORE, REPAIR, SPOILED
 from stages.parse.writer import Writer, pack, unpack
 
 OPEN, FIELD, FIELD_TEXT, COLON, FIELD_VALUE, NAME, OBJECT, STRING, NULL, OTHER, NEXT, BEHIND = range(12)
@@ -87,11 +87,6 @@ class JsonCalls:
         return self._phase != BEHIND
 
     @property
-    def quoted(self) -> bool:
-        """See CallEngine."""
-        return self._PHASES[self._phase] is JsonCalls._scanned and self._scanner.quoted
-
-    @property
     def flow(self) -> Callable[[str], object] | None:
         """See CallEngine."""
         return self._scanner.flow if self._phase == OBJECT and self._later is None else None
@@ -125,8 +120,8 @@ class JsonCalls:
             self.writer.marker(text[i:j])
         return j
 
-    def _broken(self, code: FaultCode = FaultCode.MALFORMED_CALL) -> None:
-        self.verdict = BROKEN
+    def _broken(self, code: FaultCode = FaultCode.MALFORMED_CALL, verdict: int = BROKEN) -> None:
+        self.verdict = verdict
         self.code = code
 
     def _open(self, text: str, i: int) -> int:
@@ -329,7 +324,7 @@ class JsonCalls:
         value = self._decoded()
         text = js.object_text(value) if value.strip() else "{}"
         if text is None:
-            self._broken(FaultCode.BAD_ARGUMENTS)
+            self._broken(FaultCode.BAD_ARGUMENTS, SPOILED)
         else:
             self._argue(text, (self._start, self.writer.pos))
             self._phase = NEXT
@@ -346,7 +341,7 @@ class JsonCalls:
         end = self.writer.pos
         if not name:
             self.writer.marker('"')
-            self._broken()
+            self._broken(verdict=SPOILED)
             return
         self._named = True
         self._phase = NEXT

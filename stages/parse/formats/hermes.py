@@ -32,6 +32,6 @@ HERMES: Final = Format(
     aliases=("qwen", "qwen2.5", "qwen25", "qwen3", "qwen3-thinking", "hermes2", "hermes3", "hermes4", "smollm3"),
     models=("Qwen2.5", "Qwen3 (not Coder, not 3.5)", "QwQ", "Hermes 2 Pro, 3, 4", "SmolLM3", "EXAONE 4"),
     reasoning=Reasoning(opener="<think>", closer="</think>", turns=("<|im_start|>", "<|start_header_id|>")),
-    calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), header=("{", '"'), engine=_engine),
+    calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), header=("{", '"'), engine=_engine, batch="["),
     enders=("<|im_end|>", "<|endoftext|>"),
 )

@@ -1,0 +1,157 @@
+"""What a scanner knows between two steps: its mode, and what is undecided in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stages.events import Content
+from stages.parse.block import Block, BlockState
+from stages.parse.format import Format
+from stages.parse.markers import Find, Plan
+from stages.parse.modes import DROPS_SPACE, KINDS, SENDS, THINKS, Mode
+from stages.parse.writer import Text, Writer, WriterState, pack, unpack
+
+
+class ScannerState(msgspec.Struct, frozen=True):
+    """A scanner's snapshot; texts are packed."""
+
+    mode: int
+    tail: bytes
+    space: bytes
+    back: int
+    wrote: bool
+    alphabet: tuple[tuple[bytes, str, int], ...]
+    writer: WriterState
+    block: BlockState | None
+
+
+class Held:
+    """``space``, ``tail`` and the block hold what is undecided in ``mode``."""
+
+    __slots__ = (
+        "_block", "_closers", "back", "final", "kind", "limit", "mode", "plan", "scan", "scans", "space", "tail",
+        "writer", "wrote",
+    )  # fmt: skip
+
+    def __init__(self, form: Format, plan: Plan, writer: Writer, limit: int, mode: Mode) -> None:
+        self.plan = plan
+        self.scans = plan.by_id
+        self.writer = writer
+        self.limit = limit
+        self._block = None if form.calls is None else Block(form.calls, writer)
+        self._closers = () if form.calls is None else form.calls.closers
+        self.tail = ""
+        """What may become a marker."""
+        self.space: list[str] = []
+        """White space that a marker may drop."""
+        self.back = Mode.REASONING
+        """In GUARD: where to return."""
+        self.wrote = False
+        """Content was begun."""
+        self.final = False
+        """The output ended: nothing can become a marker any more."""
+        self._to(mode)
+
+    @property
+    def ended(self) -> bool:
+        """The output is over; what still comes is dropped."""
+        return self.mode is Mode.ENDED
+
+    @property
+    def thinks(self) -> bool:
+        """Inside reasoning."""
+        return self.mode in THINKS or (self.mode is Mode.GUARD and self.back in THINKS)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is held, and ordinary text goes out as ``kind``."""
+        return self.mode in SENDS and not self.tail and not self.space and not self.writer.mark
+
+    @property
+    def flow(self) -> Find | None:
+        """Text in which this finds nothing is arguments of the open call, as it is; None: no such thing can be said."""
+        if self.mode is not Mode.CALL or self.writer.raw is not None or self.writer.mark:
+            return None
+        return self.block.engine.flow
+
+    def resolve(self, *, ids: bool) -> None:
+        """Whether ids tell what is a special token, or text has to."""
+        self.scans = self.plan.by_id if ids else self.plan.by_text
+        self._to(self.mode)
+
+    @property
+    def block(self) -> Block:
+        """The call block; only formats with calls come into the modes that use it."""
+        assert self._block is not None
+        return self._block
+
+    def _to(self, mode: Mode) -> None:
+        self.mode = mode
+        self.kind: Text = KINDS.get(mode, Content)
+        self.scan = self.scans.get(mode) or self.scans[Mode.CONTENT]
+
+    def _since(self) -> int:
+        """The first byte of the undecided region; the writer's position if there is none."""
+        writer = self.writer
+        return self.block.since if self.mode is Mode.CALL or writer.raw is not None else writer.pos
+
+    def _undecided(self, size: int) -> int:
+        """Bytes that are held, or collected as structure; without the last ``size`` of those that arrived."""
+        writer = self.writer
+        since = self._since()
+        return writer.pos + writer.held - size - (min(since, writer.mark_start) if writer.mark else since)
+
+    # --- text and white space -------------------------------------------------------------------------------------
+
+    def _text(self, head: str) -> None:
+        run = ""
+        if self.scan.newline and head[-1] == "\n":
+            body = head.rstrip("\n")
+            if not body:
+                self.space.append(head)
+                return
+            run = head[len(body) :]
+            head = body
+        if self.space:
+            head = "".join((*self.space, head))
+            self.space.clear()
+        self.writer.emit(self.kind, head)
+        if run:
+            self.space.append(run)
+
+    def _white(self, piece: str) -> None:
+        if self.mode in DROPS_SPACE:
+            self.writer.marker(piece)
+        else:
+            self.space.append(piece)
+
+    def _drop_space(self) -> None:
+        if self.space:
+            self.writer.marker("".join(self.space))
+            self.space.clear()
+
+    def _keep_space(self) -> None:
+        if self.space:
+            self.writer.emit(self.kind, "".join(self.space))
+            self.space.clear()
+
+    # --- snapshot ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> ScannerState:
+        """The state as plain data."""
+        entries = tuple((pack(char), text, size) for char, text, size in self.writer.alphabet.entries())
+        return ScannerState(
+            self.mode, pack(self.tail), pack("".join(self.space)), self.back, self.wrote, entries,
+            self.writer.snapshot(), None if self._block is None else self._block.snapshot(),
+        )  # fmt: skip
+
+    def restore(self, state: ScannerState) -> None:
+        """Continue from ``snapshot``, after ``resolve``."""
+        self.tail = unpack(state.tail)
+        self.space = [unpack(state.space)] if state.space else []
+        self.back, self.wrote = Mode(state.back), state.wrote
+        self.writer.alphabet.restore((unpack(char), text, size) for char, text, size in state.alphabet)
+        self.writer.restore(state.writer)
+        if self._block is not None and state.block is not None:
+            self._block.restore(state.block)
+        self._to(Mode(state.mode))
