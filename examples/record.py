@@ -3,6 +3,8 @@
     python examples/record.py sessions.db "When is high tide?" "And low tide?"
 
 Each question becomes a session in the store. The engine here is the scripted one; HfEngine() runs a real model.
+
+Commands are in ``.venv/bin``: ``. .venv/bin/activate``, or write ``.venv/bin/python``.
 """
 
 import json
@@ -46,4 +48,6 @@ async def main(path: str, questions: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python examples/record.py STORE QUESTION...")
     anyio.run(partial(main, sys.argv[1], sys.argv[2:]))

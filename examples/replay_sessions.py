@@ -4,12 +4,15 @@
     python examples/replay_sessions.py playhead.db examples/modified_parser.py:Parser
 
 ``playhead replay`` does the same, and tells more.
+
+Commands are in ``.venv/bin``: ``. .venv/bin/activate``, or write ``.venv/bin/python``.
 """
 
 import sys
 
-from replay import Replayer
+from replay import Replayer, ReplayError
 from store import open_store
+from store.api import StoreError
 
 
 def main(path: str, parser: str | None = None) -> None:
@@ -23,4 +26,9 @@ def main(path: str, parser: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit("usage: python examples/replay_sessions.py STORE [PARSER]")
+    try:
+        main(*sys.argv[1:])
+    except (StoreError, ReplayError) as error:
+        sys.exit(str(error))

@@ -28,6 +28,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sample: float = 1.0
     durability: Literal["default", "strict"] = "default"
     max_body: int = 8 << 20
+    body_timeout: float = 60.0
+    """How long a client may take to send a request body."""
     commit_after: float = 10.0
     keep_alive: float = 15.0
     shutdown_grace: float = 5.0

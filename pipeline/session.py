@@ -13,6 +13,7 @@ import logging
 from typing import Any, Literal, NoReturn
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -85,7 +86,8 @@ class Session:
         commit_after: float = 10.0,
         keep_alive: float = 15.0,
     ) -> None:
-        """``channel_size``: lists per channel; ``commit_after``, ``keep_alive``: seconds (0 turns ticks off)."""
+        """``channel_size``: lists per channel; ``commit_after``, ``keep_alive``: seconds; ``keep_alive`` 0: no
+        further comments."""
         self.opening = opening
         self._layers = layers
         self._stream = stream
@@ -159,12 +161,16 @@ class Session:
                 run_stage, self._start_parser(), inputs, semantic_in, self._noting(tap("served", "semantic")),
                 self._parser_failed,
             )  # fmt: skip
-            start(run_stage, layers.encoder.start(opening), semantic, chunks_in, tap("served", "chunk"))
+            start(
+                run_stage, layers.encoder.start(opening), semantic, chunks_in, tap("served", "chunk"),
+                self._encoder_failed,
+            )  # fmt: skip
             start(run_stage, layers.framer.start(opening), chunks, self._frames_in, tap("served", "frame"))
 
     def _start_parser(self) -> Machine[Input, Semantic]:
         try:
-            return self._layers.semantic.start(self.opening)
+            machine = self._layers.semantic.start(self.opening)
+            return _Checked(machine) if ":" in self.opening.parser else machine
         except Exception as error:
             # A user's parser: the session ends with the protocol's error on its first input.
             return _Raises(error)
@@ -178,15 +184,22 @@ class Session:
         return noted
 
     def _parser_failed(self, error: Exception) -> list[Any]:
-        stage, kind = self._layers.semantic.id, type(error).__name__
-        log.error("session %s: stage %s raised %s", self.opening.session, stage, kind)
+        self._stage_failed(self._layers.semantic.id, error)
+        return [*_PARSER_FAILED]
+
+    def _encoder_failed(self, error: Exception) -> list[Any]:
+        # Events that a user's parser put together wrongly: a choice that nobody asked for, a call without a beginning.
+        self._stage_failed(self._layers.encoder.id, error)
+        return fold(self._layers.encoder.start(self.opening), _PARSER_FAILED)
+
+    def _stage_failed(self, stage: str, error: Exception) -> None:
+        log.error("session %s: stage %s raised %s", self.opening.session, stage, type(error).__name__)
         self._stream.abort()
-        return [Failure("engine", "The parser of this server failed on the model's output.", "parser_error"), End()]
 
     async def _source(self, outbox: MemoryObjectSendStream[list[Input]], tasks: TaskGroup) -> None:
         tap = self.recorder.tap("input", "engine")
         ticker = anyio.CancelScope()
-        if self.opening.ask.stream and self._keep_alive > 0:
+        if self.opening.ask.stream:
             tasks.start_soon(self._ticker, ticker)
         async with outbox:
             while not self._over:
@@ -237,14 +250,14 @@ class Session:
         return [Tick()] if tick and self._silent else []
 
     async def _ticker(self, scope: anyio.CancelScope) -> None:
-        """A tick after every ``keep_alive`` seconds without an input; the first one, which also decides the status,
-        after ``commit_after`` seconds without admission."""
+        """A tick after ``commit_after`` seconds without admission, which decides the status; then one after every
+        ``keep_alive`` seconds without an input."""
         with scope:
             with anyio.move_on_after(self._commit_after):
                 await self._admitted.wait()
             if not self._admitted.is_set():
                 self._tick()
-            while True:
+            while self._keep_alive > 0:
                 self._silent = True
                 await anyio.sleep(self._keep_alive)
                 if self._silent:
@@ -253,6 +266,33 @@ class Session:
     def _tick(self) -> None:
         self._tick_due = True
         self._interrupt()
+
+
+_PARSER_FAILED: tuple[Semantic, ...] = (
+    Failure("engine", "The parser of this server failed on the model's output.", "parser_error"),
+    End(),
+)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Semantic]).decode
+
+
+class _Checked:
+    """A user's parser, held to what a semantic layer is: raises where events or their values are of other types, and
+    where the last input brings no End."""
+
+    def __init__(self, machine: Machine[Input, Semantic]) -> None:
+        self._step = machine.step
+        self._ended = False
+        self.snapshot = machine.snapshot
+
+    def step(self, event: Input, out: list[Semantic]) -> None:
+        made: list[Semantic] = []
+        self._step(event, made)
+        made = _decode(_encode(made))
+        self._ended = self._ended or any(isinstance(one, End) for one in made)
+        if not self._ended and isinstance(event, UsageInput | ErrorInput | AbortInput):
+            raise ValueError("no End after the last input")
+        out += made
 
 
 class _Raises:

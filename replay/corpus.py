@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from replay.errors import BadSplit
 from replay.report import RunReport, Unreadable, make_report
 from replay.resolve import Parser
 from replay.run import Replayer, SessionResult, at_least
@@ -33,7 +34,7 @@ def run_replay(
 
     ``sessions``: ids, or prefixes of ids, to keep to. ``on_result`` is called after each session. What cannot be read
     is in the report; so is a source without sessions, which would otherwise pass for unchanged. Raises ReplayError for
-    a parser or split that cannot be had.
+    a parser or split that cannot be had, and BadSplit where no split applies to any session.
     """
     replayer = Replayer(parser, splits=splits, layer=layer)
     results: list[SessionResult] = []
@@ -48,6 +49,8 @@ def run_replay(
             on_result(result)
         if fail_fast and at_least(result.verdict, "changed"):
             break
+    if results and not unreadable and all(result.not_compared and not result.splits for result in results):
+        raise BadSplit(f"nothing was compared: no session allows {', '.join(splits)} ({results[0].notes[-1]})")
     name = parser if isinstance(parser, str) or parser is None else parser.id
     return make_report(results, unreadable, parser=name, sources=sources, splits=splits, layer=layer)
 

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
+from replay.place import place
 from replay.resolve import Parser, resolve
-from replay.text import describe
+from replay.text import describe, sound
 from replay.verdict import Depth
 from stages import catalog
 from stages.catalog import Layers
@@ -27,7 +28,7 @@ class StageFailure(msgspec.Struct, frozen=True):
 
     ``layer``: what it was to produce; ``seq``: the event it was at, in the layer before (-1: it did not start);
     ``step``: the engine-layer input that event came from, and ``input`` that event, for people; ``type`` and
-    ``message``: the exception's.
+    ``message``: the exception's; ``where``: file:line of the parser's code that raised, where that is known.
     """
 
     layer: Layer
@@ -37,6 +38,7 @@ class StageFailure(msgspec.Struct, frozen=True):
     input: str
     type: str
     message: str
+    where: str = ""
 
 
 class Track(msgspec.Struct):
@@ -139,15 +141,21 @@ def run(
             _, blamed = run(first, layer, opening, events[: seq + 1], steps)
             if blamed is not None:
                 return track, blamed
-    return track, failure(error, name, layer, seq, events, steps)
+    return track, failure(error, name, layer, seq, events, steps, place(error))
 
 
 def failure(
-    error: BaseException, stage: str, layer: Layer, seq: int, events: Sequence[Any], steps: Sequence[int]
+    error: BaseException,
+    stage: str,
+    layer: Layer,
+    seq: int,
+    events: Sequence[Any],
+    steps: Sequence[int],
+    where: str = "",
 ) -> StageFailure:
     """What to tell of a stage that raised at ``events[seq]``."""
     known = 0 <= seq < len(events)
     return StageFailure(
         layer, stage, seq, steps[seq] if known else -1, describe(events[seq]) if known else "", type(error).__name__,
-        str(error),
+        sound(str(error)), where,
     )  # fmt: skip

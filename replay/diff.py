@@ -153,6 +153,6 @@ def _message(session: Session, recorded: Derived, replayed: Derived) -> tuple[Di
 
 
 def _told(place: Divergence, message: tuple[Difference, ...]) -> Divergence:
-    """Of a changed message, the divergence says what it does to the message."""
+    """Of a changed message, the divergence says what it does, at its worst, to the message."""
     mine = [item for item in message if place.choice is None or item.choice == place.choice]
-    return msgspec.structs.replace(place, kind=mine[0].kind) if mine else place
+    return msgspec.structs.replace(place, worst=mine[0].kind) if mine else place

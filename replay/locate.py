@@ -10,9 +10,13 @@ from typing import Any, TypeAlias
 from replay.coalesce import Lane, Run
 from replay.derive import Track
 from replay.plain import byte_of, where
-from replay.text import describe, first_difference
-from replay.verdict import Divergence, EventKind, Side
+from replay.text import describe, first_difference, tag
+from replay.verdict import Divergence, Kind, Side
 from stages.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
     Dropped,
     End,
     Failure,
@@ -21,6 +25,8 @@ from stages.events import (
     Input,
     Layer,
     Marker,
+    Reasoning,
+    Refusal,
     Start,
     Tick,
     Tokens,
@@ -33,13 +39,19 @@ Merged: TypeAlias = tuple[Track, list[Run]]
 _Spot: TypeAlias = tuple[Run, int] | None
 """A run and the offset of a character in it; None: nothing on this side."""
 
-_KINDS: dict[type, EventKind] = {
+_KINDS: dict[type, Kind] = {
     Start: "start", Tokens: "tokens", Marker: "marker", Dropped: "dropped", Fault: "fault_detail",
     Finish: "finish_detail", Usage: "usage", Failure: "failure", End: "end", Tick: "tick",
 }  # fmt: skip
+_DELTAS: dict[tuple[type, str], Kind] = {
+    (Content, "text"): "text", (Reasoning, "text"): "text", (Refusal, "text"): "text",
+    (CallArguments, "text"): "call_arguments", (CallStart, "name"): "call_name", (CallStart, "id"): "call_id",
+    (CallEnd, "complete"): "call_complete",
+}  # fmt: skip
+"""An event and the field that differs."""
 
 
-def raw(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, kind: EventKind) -> Divergence:
+def raw(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, kind: Kind) -> Divergence:
     """The first event that is not the same, or has not the same cause."""
     shorter = min(len(a.events), len(b.events))
     at = next(
@@ -167,7 +179,7 @@ def _at(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, left: int | N
     other = None if right is None else b.events[right]
     choice = _choice_of(other if one is None else one)
     detail = where(one, other) if one.__class__ is other.__class__ else ""
-    kind: EventKind = "chunk" if layer == "chunk" else _kind(one, other)
+    kind: Kind = "chunk" if layer == "chunk" else _kind(one, other)
     mine = None if left is None else _side(a, left)
     theirs = None if right is None else _side(b, right)
     return _divergence(inputs, layer, kind, mine, theirs, choice, detail)
@@ -182,10 +194,12 @@ def _pair(a: Track, b: Track, seq: int) -> bool:
     return same and getattr(one, "text", None) == getattr(other, "text", None)
 
 
-def _kind(one: Any, other: Any) -> EventKind:
+def _kind(one: Any, other: Any) -> Kind:
     """What differs between two semantic events, seen without the message."""
+    if {one.__class__, other.__class__} == {Content, Reasoning}:
+        return "boundary"
     if one is None or other is None or one.__class__ is not other.__class__:
-        present: list[EventKind] = [_KINDS[event.__class__] for event in (one, other) if event.__class__ in _KINDS]
+        present: list[Kind] = [_KINDS[event.__class__] for event in (one, other) if event.__class__ in _KINDS]
         return present[0] if present else "event"
     differing = [name for name in one.__struct_fields__ if getattr(one, name) != getattr(other, name)]
     if differing == ["index"]:
@@ -194,14 +208,14 @@ def _kind(one: Any, other: Any) -> EventKind:
         return "choice"
     if differing == ["src"]:
         return "src"
-    kind: EventKind = _KINDS.get(one.__class__, "event")
-    return kind
+    own = (_DELTAS.get((one.__class__, name)) for name in differing)
+    return next((kind for kind in own if kind is not None), _KINDS.get(one.__class__, "event"))
 
 
 def _divergence(
     inputs: Sequence[Input],
     layer: Layer,
-    kind: EventKind,
+    kind: Kind,
     one: Side | None,
     other: Side | None,
     choice: int | None,
@@ -217,7 +231,9 @@ def _divergence(
 
 
 def _side(track: Track, seq: int, at: int = 0) -> Side | None:
-    return Side(seq, track.steps[seq], describe(track.events[seq], at)) if seq < len(track.events) else None
+    if seq >= len(track.events):
+        return None
+    return Side(seq, track.steps[seq], describe(track.events[seq], at), tag(track.events[seq]))
 
 
 def _choice(a: Track, b: Track, at: int) -> int | None:

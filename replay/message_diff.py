@@ -7,11 +7,14 @@ from typing import Any
 
 import msgspec
 
-from replay.text import excerpt, first_difference
+from replay.text import first_difference, plain_excerpt, printable
 from replay.verdict import MESSAGE_KINDS, Difference, MessageKind
 from stages.events import Marker
 from stages.message import Message, ToolCall
 from stages.opening import TokenizerFacts
+
+_TEXTS = ("reasoning", "content", "refusal", ".arguments")
+"""Fields whose values are shown in quotes."""
 
 
 def differences(
@@ -36,6 +39,17 @@ def differences(
         made = [*_calls(one, other), *_texts(one, other, markers), *_rest(one, other)]
         found += sorted(made, key=lambda item: MESSAGE_KINDS.index(item.kind))
     return tuple(found)
+
+
+def in_words(item: Difference) -> str:
+    """A difference on one line: the field and both sides."""
+    return f"{item.field}: {_side(item, item.recorded)} → {_side(item, item.replayed)}"
+
+
+def _side(item: Difference, text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    return repr(text) if item.field.endswith(_TEXTS) else printable(text)
 
 
 def shortened(recorded: Sequence[Message], replayed: Sequence[Message]) -> list[Message]:
@@ -63,42 +77,50 @@ def _shortened(one: Message, other: Message) -> Message:
     )  # fmt: skip
 
 
-def _difference(choice: int, kind: MessageKind, one: str | None, other: str | None) -> Difference:
+def _difference(choice: int, kind: MessageKind, field: str, one: str | None, other: str | None) -> Difference:
     at = first_difference(one or "", other or "")
-    return Difference(choice, kind, excerpt(one, at), excerpt(other, at))
+    sides = (None if text is None else plain_excerpt(text, at) for text in (one, other))
+    return Difference(choice, kind, field, *sides)
 
 
 def _calls(one: Message, other: Message) -> list[Difference]:
     mine, theirs = one.tool_calls, other.tool_calls
     if len(mine) != len(theirs):
         kind: MessageKind = "call_lost" if len(mine) > len(theirs) else "call_added"
-        return [Difference(one.choice, kind, _shown(mine), _shown(theirs))]
+        return [Difference(one.choice, kind, "tool_calls", _shown(mine), _shown(theirs))]
     found: list[Difference] = []
-    for a, b in zip(mine, theirs, strict=True):
-        pairs: tuple[tuple[MessageKind, str, str], ...] = (
-            ("call_name", a.name, b.name),
-            ("call_arguments", a.arguments, b.arguments),
-            ("call_complete", str(a.complete), str(b.complete)),
-            ("call_id", a.id, b.id),
+    for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        pairs: tuple[tuple[MessageKind, str, str, str], ...] = (
+            ("call_name", "name", a.name, b.name),
+            ("call_arguments", "arguments", a.arguments, b.arguments),
+            ("call_complete", "complete", str(a.complete).lower(), str(b.complete).lower()),
+            ("call_id", "id", a.id, b.id),
         )
-        found += [_difference(one.choice, kind, x, y) for kind, x, y in pairs if x != y]
+        found += [
+            _difference(one.choice, kind, f"tool_calls[{place}].{field}", x, y) for kind, field, x, y in pairs if x != y
+        ]
     return found
 
 
-def _shown(calls: Sequence[ToolCall]) -> str:
-    return f"{len(calls)} calls: " + ", ".join(f"{call.name} {excerpt(call.arguments)}" for call in calls)
+def _shown(calls: Sequence[ToolCall]) -> str | None:
+    if not calls:
+        return None
+    shown = ", ".join(f"{plain_excerpt(call.name)} {plain_excerpt(call.arguments)}" for call in calls)
+    return f"{len(calls)} call{'' if len(calls) == 1 else 's'}: {shown}"
 
 
 def _texts(one: Message, other: Message, markers: set[str]) -> list[Difference]:
     found: list[Difference] = []
-    if one.reasoning != other.reasoning and _whole(one) == _whole(other):
-        found.append(_difference(one.choice, "boundary", one.reasoning, other.reasoning))
-    else:
-        pairs = ((one.reasoning, other.reasoning), (one.content, other.content), (one.refusal, other.refusal))
-        for a, b in pairs:
-            if a != b:
-                kind: MessageKind = "marker_leaked" if _leaks(a or "", b or "", markers) else "text"
-                found.append(_difference(one.choice, kind, a, b))
+    moved = one.reasoning != other.reasoning and _whole(one) == _whole(other)
+    fields = (
+        ("reasoning", one.reasoning, other.reasoning),
+        ("content", one.content, other.content),
+        ("refusal", one.refusal, other.refusal),
+    )
+    for field, a, b in fields:
+        if a != b:
+            kind: MessageKind = "marker_leaked" if _leaks(a or "", b or "", markers) else "text"
+            found.append(_difference(one.choice, "boundary" if moved and field != "refusal" else kind, field, a, b))
     return found
 
 
@@ -114,9 +136,9 @@ def _leaks(before: str, after: str, markers: set[str]) -> bool:
 def _rest(one: Message, other: Message) -> list[Difference]:
     found: list[Difference] = []
     if one.finish_reason != other.finish_reason:
-        found.append(_difference(one.choice, "finish_reason", one.finish_reason, other.finish_reason))
+        found.append(_difference(one.choice, "finish_reason", "finish_reason", one.finish_reason, other.finish_reason))
     if sorted(one.faults) != sorted(other.faults):
         found.append(
-            Difference(one.choice, "fault", ", ".join(one.faults) or "none", ", ".join(other.faults) or "none")
+            Difference(one.choice, "fault", "faults", ", ".join(one.faults) or None, ", ".join(other.faults) or None)
         )
     return found

@@ -44,7 +44,8 @@ def parse_text(
     stage = assemble(opening, resolve(parser, opening)).semantic
     track, failed = run(stage, "semantic", opening, regroup(inputs, split, tokenizer), range(len(inputs) + len(text)))
     if failed is not None:
+        at = f"{failed.where}, " if failed.where else ""
         raise ParserFailed(
-            f"parser {failed.stage} raised {failed.type}: {failed.message} (at {failed.input or 'its start'})"
+            f"parser {failed.stage} raised {failed.type}: {failed.message} ({at}at {failed.input or 'its start'})"
         )
     return next(iter(collect(track.events)), Message(0))

@@ -22,6 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 from replay.errors import NotAvailable, ParserNotFound
+from replay.place import place
 from stages import catalog
 from stages.errors import UnknownName
 from stages.events import Input, Semantic
@@ -53,7 +54,7 @@ def resolve(parser: Parser | str, opening: Opening | None = None) -> Parser:
     except UnknownName as error:
         if "+" in parser:
             raise NotAvailable(f"parser {parser!r}: pairs are not available in this version of Playhead") from None
-        raise ParserNotFound(f"parser {parser!r}: {error}") from None
+        raise ParserNotFound(str(error)) from None
 
 
 def _detected(opening: Opening | None) -> Parser:
@@ -121,15 +122,7 @@ def _module(name: str) -> ModuleType:
 
 def _place(error: BaseException) -> str:
     """The error, and the line of the user's code that it comes from."""
-    line = None
-    trace = error.__traceback__
-    while trace is not None:
-        if (
-            not trace.tb_frame.f_code.co_filename.startswith("<frozen")
-            and trace.tb_frame.f_code.co_filename != __file__
-        ):
-            line = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
+    line = place(error, short=False)
     return f"{type(error).__name__}: {error}" + (f" (at {line})" if line else "")
 
 

@@ -12,8 +12,8 @@ import msgspec
 from replay.baseline import Baseline, baseline, is_open
 from replay.derive import Assemble, Derived, StageFailure, derive_layers, failure, run
 from replay.diff import Comparison, Session, compare
-from replay.errors import BadSplit, ReplayError
-from replay.message_diff import differences
+from replay.errors import BadSplit, ParserNotFound, ReplayError
+from replay.message_diff import differences, in_words
 from replay.resolve import Parser, resolve
 from replay.split import check, regroup
 from replay.verdict import VERDICTS, Depth, Difference, Divergence, Verdict, worst
@@ -36,7 +36,9 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
     ``parser``: id of the stage it was replayed with; ``stages``: where an id differs, the recorded one and the present
     one; ``layers``: verdict per layer compared, and for the message; ``splits``: verdict per split; ``first``: the
-    first divergence of the worst of them; ``faults_appeared``, ``faults_gone``: codes, once per occurrence; ``error``:
+    first divergence of the worst of them; ``split_groups``: where the replayed message depends on the split, the splits that
+    agree, group by group (``recorded`` is always among them); ``not_compared``: splits that this session's tokens do not
+    allow; ``unreplayed``: why no stage could be run; ``faults_appeared``, ``faults_gone``: codes, once per occurrence; ``error``:
     the stage that failed; ``tokens``: recorded token ids (steps, where there are none); ``digest``: the same whenever
     the session replays the same.
     """
@@ -51,6 +53,9 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     stages: dict[str, tuple[str | None, str | None]] = {}
     layers: dict[str, Verdict] = {}
     splits: dict[str, Verdict] = {}
+    split_groups: tuple[tuple[str, ...], ...] = ()
+    not_compared: tuple[str, ...] = ()
+    unreplayed: str = ""
     first: Divergence | None = None
     differences: tuple[Difference, ...] = ()
     faults_appeared: tuple[str, ...] = ()
@@ -67,6 +72,9 @@ class Finding(msgspec.Struct):
     verdict: Verdict = "same"
     layers: dict[str, Verdict] = {}
     splits: dict[str, Verdict] = {}
+    split_groups: tuple[tuple[str, ...], ...] = ()
+    not_compared: tuple[str, ...] = ()
+    unreplayed: str = ""
     first: Divergence | None = None
     differences: tuple[Difference, ...] = ()
     faults_appeared: tuple[str, ...] = ()
@@ -82,7 +90,7 @@ class Replayer:
     tokens are grouped; under any other than ``recorded`` only messages are compared. ``layer``: how deep.
     ``fail_fast``: ``replay_many`` ends with the first session that is changed or failed. ``assemble``: makes the stages
     of a session. One thread at a time. Raises ReplayError for a parser or split that cannot be had; after that, a
-    session that cannot be replayed has the verdict ``failed``.
+    session whose own parser cannot be had has the verdict ``uncompared``, and ``unreplayed`` says why.
     """
 
     def __init__(
@@ -117,8 +125,8 @@ class Replayer:
             layers = self._layers(opening)
             recorded = baseline(trace, inputs, lambda: self._assemble(opening, self._named(opening.parser, opening)))
         except (ReplayError, StagesError) as error:
-            failed = failure(error, opening.parser, "semantic", -1, (), ())
-            return _result(trace, source, Finding("failed", error=failed), None, None)
+            why = _absent(opening.parser, error) if self._parser is None else str(error)
+            return _result(trace, source, Finding("uncompared", unreplayed=why), None, None)
         session = Session(opening, inputs, layers, is_open(trace.info.state), len(inputs))
         found, derived = self._compared(session, recorded)
         return _result(trace, source, found, layers, derived)
@@ -156,19 +164,28 @@ class Replayer:
             found.splits["recorded"] = found.verdict
         wanted = derived if before is None or session.open else before
         expected = collect(wanted.semantic.events, named=session.opening.ask.named)
+        says = {"recorded": collect(derived.semantic.events, named=session.opening.ask.named)}
         for split in self._splits:
             if split != "recorded":
-                self._split(session, recorded, split, expected, found)
+                got = self._split(session, recorded, split, expected, found)
+                if got is not None:
+                    says[split] = got
+        if not found.splits:
+            found.verdict = "uncompared"
+        _depends(found, says)
         return found, derived
 
-    def _split(self, session: Session, recorded: Baseline, split: str, expected: list[Message], found: Finding) -> None:
-        """Replay under a split and put what it shows into ``found``."""
+    def _split(
+        self, session: Session, recorded: Baseline, split: str, expected: list[Message], found: Finding
+    ) -> list[Message] | None:
+        """Replay under a split and put what it shows into ``found``; gives the messages, None where there are none."""
         opening = session.opening
         try:
             inputs = regroup([*session.inputs, *recorded.flush], split, opening.tokenizer)
         except BadSplit as error:
-            found.notes += (f"not applied: {error}",)
-            return
+            found.notes += (f"not compared: {error}",)
+            found.not_compared += (split,)
+            return None
         track, failed = run(session.layers.semantic, "semantic", opening, inputs, range(len(inputs)))
         got = collect(track.events, named=opening.ask.named)
         said = () if failed else differences(expected, got, track.events, opening.tokenizer)
@@ -181,8 +198,9 @@ class Replayer:
             item = said[0]
             found.first = Divergence(
                 layer="semantic", kind=item.kind, seq=-1, cause=-1, choice=item.choice, split=split,
-                detail=f"recorded {item.recorded}, under this split {item.replayed}",
+                detail=in_words(item), worst=item.kind,
             )  # fmt: skip
+        return None if failed else got
 
 
 def at_least(verdict: Verdict, threshold: Verdict) -> bool:
@@ -190,11 +208,36 @@ def at_least(verdict: Verdict, threshold: Verdict) -> bool:
     return VERDICTS.index(verdict) >= VERDICTS.index(threshold)
 
 
+def _absent(parser: str, error: Exception) -> str:
+    """Why a session cannot be replayed through the parser it was recorded with."""
+    reason = str(error).removeprefix(f"parser {parser!r}: ")
+    if isinstance(error, ParserNotFound):
+        return f"recorded with {parser}, which is not found from here; give --parser ({reason})"
+    return f"recorded with {parser}: {reason}"
+
+
+def _depends(found: Finding, says: dict[str, list[Message]]) -> None:
+    """Group the splits by what the replayed message is under them. That it depends on them is a change of its own."""
+    groups: list[tuple[list[Message], list[str]]] = []
+    for split, messages in says.items():
+        same = next((names for known, names in groups if not differences(known, messages)), None)
+        if same is None:
+            groups.append((messages, [split]))
+        else:
+            same.append(split)
+    if len(groups) > 1:
+        found.split_groups = tuple(tuple(names) for _, names in groups)
+        found.verdict = worst(found.verdict, "changed")
+        found.notes += (f"depends on the split: {' and '.join(f'`{names[0]}`' for _, names in groups)} differ",)
+
+
 def _take(found: Finding, comparison: Comparison) -> None:
     found.verdict = comparison.verdict
     found.layers = comparison.layers
     found.first = comparison.first
     found.differences = comparison.differences
+    if found.verdict == "changed" and found.layers.get("chunk") == found.layers.get("frame") == "same":
+        found.notes += ("clients receive the same: what differs is in the semantic layer only",)
 
 
 def _stages(opening: Opening, layers: Layers) -> dict[str, tuple[str | None, str | None]]:
@@ -257,7 +300,7 @@ def _digest(result: SessionResult, derived: Derived | None) -> str:
     """Hash of what the session replays to. Of a session that is the same down to its frames, the record says it."""
     error, first = result.error, result.first
     told: list[Any] = [
-        result.session, result.verdict, result.layers, result.splits, result.parser,
+        result.session, result.verdict, result.layers, result.splits, result.split_groups, result.parser,
         error and [error.layer, error.stage, error.seq, error.type],
         first and [first.layer, first.kind, first.seq, first.cause, first.split],
     ]  # fmt: skip

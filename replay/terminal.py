@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TextIO
@@ -12,37 +13,52 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from replay.message_diff import in_words
 from replay.report import RunReport
 from replay.run import SessionResult
 from replay.verdict import VERDICTS, Divergence, Side, Verdict
 
 _STYLES: dict[Verdict, str] = {
-    "same": "green", "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
+    "same": "green", "uncompared": "bold yellow", "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
 }  # fmt: skip
 _PLAIN_WIDTH = 120
+_QUIET: tuple[Verdict, ...] = ("same", "uncompared")
+"""Sessions that are counted, not shown."""
+_ELSE = ("chunking", "timing", "cause", "order", "unknown")
+"""Kinds that no place in an event tells."""
 _MOST = 8
 """Lines of a kind that are shown."""
 
 
 def print_report(report: RunReport, file: TextIO, *, limit: int = 20) -> None:
-    """Write the report. Plain ASCII frames and no colours unless ``file`` is a terminal. ``limit``: sessions shown in
-    full; the JSON report has them all."""
+    """Write the report. Plain ASCII frames and no colours unless ``file`` is a terminal; then it is as wide as COLUMNS
+    says, else 120. ``limit``: sessions shown in full; the JSON report has them all."""
     terminal = file.isatty()
-    console = Console(file=file, highlight=False, width=None if terminal else _PLAIN_WIDTH, no_color=not terminal)
-    shown = [result for result in report.sessions if result.verdict != "same"]
+    console = Console(file=file, highlight=False, width=None if terminal else _width(), no_color=not terminal)
+    shown = [result for result in report.sessions if result.verdict not in _QUIET]
     # The worst last: it is next to the prompt.
     shown.sort(key=lambda result: (VERDICTS.index(result.verdict), result.session))
     left = max(0, len(shown) - limit)
     for result in shown[left:]:
         _session(console, result, plain=not terminal)
     if left:
-        console.print(f"{left} more sessions that are not the same: see --json.\n")
+        console.print(f"{_count(left, 'more session')} not the same: see --json.\n")
     for item in report.unreadable:
         console.print(
             Text(f"unreadable: {item.source}{f' session {item.session}' if item.session else ''}: {item.error}")
         )
     _stages(console, report)
-    _summary(console, report, plain=not terminal)
+    if any(not result.unreplayed for result in report.sessions):
+        _summary(console, report, plain=not terminal)
+
+
+def _width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else _PLAIN_WIDTH
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _summary(console: Console, report: RunReport, *, plain: bool) -> None:
@@ -52,29 +68,31 @@ def _summary(console: Console, report: RunReport, *, plain: bool) -> None:
     for verdict in VERDICTS:
         count = report.summary.count(verdict)
         table.add_row(Text(verdict, _STYLES[verdict] if count else "dim"), str(count))
-    if report.summary.unreadable:
-        table.add_row(Text("unreadable", "bold red"), str(report.summary.unreadable))
     console.print(table)
+    for split in report.splits:
+        if report.sessions and all(split in result.not_compared for result in report.sessions):
+            console.print(Text(f"Split {split} was not compared: no session allows it.", "bold yellow"))
     parser = report.parser or "the recorded parser"
     console.print(
         Text(
-            f"{report.summary.sessions} sessions, {report.summary.tokens} tokens, through {parser}, compared to the"
-            f" {report.layer} layer, splits {','.join(report.splits)}. Run digest {report.digest[:16]}."
+            f"{_count(report.summary.sessions, 'session')}, {_count(report.summary.tokens, 'token')}, through {parser},"
+            f" compared to the {report.layer} layer, splits {','.join(report.splits)}. Run digest {report.digest[:16]}."
         )
     )
 
 
 def _stages(console: Console, report: RunReport) -> None:
     """Once a kind, not once a session: which stages are not those of the record, and what is to be known of sessions
-    that are the same."""
+    that are not shown one by one."""
     found = Counter(
         f"{name}: recorded with {recorded or 'none'}, replayed with {present or 'none'}"
         for result in report.sessions
         for name, (recorded, present) in result.stages.items()
     )
-    found.update(note for result in report.sessions if result.verdict == "same" for note in result.notes)
+    found.update(note for result in report.sessions if result.verdict in _QUIET for note in result.notes)
+    found.update(f"not replayed: {result.unreplayed}" for result in report.sessions if result.unreplayed)
     for text, count in found.most_common(_MOST):
-        console.print(Text(f"{text} ({count} session{'' if count == 1 else 's'})"))
+        console.print(Text(f"{text} ({_count(count, 'session')})"))
 
 
 def _session(console: Console, result: SessionResult, *, plain: bool) -> None:
@@ -104,16 +122,17 @@ def _head(result: SessionResult) -> Iterator[str]:
     if result.error is not None:
         error = result.error
         place = f"at event {error.seq}: {error.input}" if error.seq >= 0 else "before its first event"
-        yield f"{error.stage} raised {error.type}: {error.message} ({place})"
+        where = f"{error.where}, " if error.where else ""
+        yield f"{error.stage} raised {error.type}: {error.message} ({where}{place})"
     if result.first is not None:
         yield from _first(result.first)
 
 
 def _rest(result: SessionResult) -> Iterator[str]:
     for item in result.differences[:_MOST]:
-        yield f"choice {item.choice}, {item.kind}: {item.recorded} became {item.replayed}"
+        yield f"choice {item.choice}, {in_words(item)} ({_spaced(item.kind)})"
     if len(result.differences) > _MOST:
-        yield f"and {len(result.differences) - _MOST} more differences of the message: see --json"
+        yield f"and {_count(len(result.differences) - _MOST, 'more difference')} of the message: see --json"
     if result.faults_appeared:
         yield f"faults that appeared: {', '.join(result.faults_appeared)}"
     if result.faults_gone:
@@ -122,11 +141,27 @@ def _rest(result: SessionResult) -> Iterator[str]:
 
 
 def _first(first: Divergence) -> Iterator[str]:
+    """The worst difference of the message, and the first place, which may be another matter."""
+    worst = f"worst: {_spaced(first.worst)}; " if first.worst else ""
     where = f"{first.layer} {first.seq}" if first.seq >= 0 else f"{first.layer} layer"
     split = "" if first.split == "recorded" else f" under split {first.split}"
-    yield f"first divergence: {first.kind} at {where}{split}" + (f" ({first.detail})" if first.detail else "")
+    yield f"{worst}first: {where}{split}, {_parting(first)}"
     if first.cause >= 0:
         yield f"cause: engine {first.cause}: {first.input or 'no recorded input'}"
+
+
+def _parting(first: Divergence) -> str:
+    """What differs at the first place: the events' names, or where in the event, or what else of it."""
+    mine, theirs = (side.type if side is not None else "nothing" for side in (first.recorded, first.replayed))
+    if mine != theirs:
+        return f"{mine} → {theirs}"
+    told = [_spaced(first.kind)] if first.kind in _ELSE or not first.detail else []
+    told += [first.detail] if first.detail else []
+    return ": ".join(told) if first.recorded is None else f"{mine} ({': '.join(told)})"
+
+
+def _spaced(kind: str) -> str:
+    return kind.replace("_", " ")
 
 
 def _sides(first: Divergence, *, plain: bool) -> Table:

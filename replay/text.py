@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -35,13 +36,31 @@ def written(event: TokensInput) -> str:
     return b"".join(event.pieces).decode("utf-8", "replace") if event.pieces else event.text
 
 
-def excerpt(text: str | None, at: int = 0) -> str:
-    """Text around a position, quoted, cut on both sides to at most LONGEST characters; ``none`` for None."""
-    if text is None:
-        return "none"
+def excerpt(text: str, at: int = 0) -> str:
+    """Text around a position, quoted, cut on both sides to at most LONGEST characters."""
+    before, part, after = _around(text, at)
+    return before + repr(part) + after
+
+
+def plain_excerpt(text: str, at: int = 0) -> str:
+    """Text around a position as it is, cut like ``excerpt``."""
+    return sound("".join(_around(text, at)))
+
+
+def sound(text: str) -> str:
+    """The text as what JSON and a terminal can take: unpaired surrogates are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """The text without quotes, on one line: what would move the cursor is escaped."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _around(text: str, at: int) -> tuple[str, str, str]:
     start = max(0, min(at - LONGEST // 3, len(text) - LONGEST))
     end = min(len(text), start + LONGEST)
-    return ("…" if start else "") + repr(text[start:end]) + ("…" if end < len(text) else "")
+    return "…" if start else "", text[start:end], "…" if end < len(text) else ""
 
 
 def first_difference(a: str, b: str) -> int:
@@ -63,6 +82,16 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
+def _value(value: Any) -> str:
+    return str(value.value) if isinstance(value, Enum) else repr(value)
+
+
+def tag(event: Any) -> str:
+    """What an event is called: its tag; of a foreign object, its class name. Total."""
+    kind: type[Any] = event.__class__
+    return _tag(kind) if isinstance(event, msgspec.Struct) else kind.__name__
+
+
 def _tag(kind: type[Any]) -> str:
     tag = kind.__struct_config__.tag
     return str(tag) if tag is not None else kind.__name__
@@ -71,7 +100,7 @@ def _tag(kind: type[Any]) -> str:
 def _fields(event: msgspec.Struct) -> str:
     if isinstance(event, Event):
         pairs = [(name, getattr(event, name, None)) for name in event.__struct_fields__]
-        return " ".join(f"{name}={_cut(repr(value))}" for name, value in pairs if value not in (None, ()))
+        return " ".join(f"{name}={_cut(_value(value))}" for name, value in pairs if value not in (None, ()))
     # A protocol's chunk: as its JSON, but without the envelope that all chunks share.
     try:
         value: dict[str, Any] = msgspec.to_builtins(event)

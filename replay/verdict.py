@@ -8,10 +8,10 @@ import msgspec
 
 from stages.events import Layer
 
-Verdict: TypeAlias = Literal["same", "rechunked", "moved", "changed", "failed"]
-"""``rechunked``: equal once adjacent deltas of the same kind, choice and call are merged within a step of the engine.
+Verdict: TypeAlias = Literal["same", "uncompared", "rechunked", "moved", "changed", "failed"]
+"""``uncompared``: nothing was compared, so nothing is known. ``rechunked``: equal once adjacent deltas of the same kind, choice and call are merged within a step of the engine.
 ``moved``: equal once they are merged over all steps: the same, emitted earlier or later. ``failed``: a stage raised."""
-VERDICTS: tuple[Verdict, ...] = ("same", "rechunked", "moved", "changed", "failed")
+VERDICTS: tuple[Verdict, ...] = ("same", "uncompared", "rechunked", "moved", "changed", "failed")
 
 Depth: TypeAlias = Literal["message", "semantic", "chunk", "frame"]
 """How deep the comparison goes that decides the verdict; each depth includes those before it."""
@@ -36,19 +36,24 @@ EventKind: TypeAlias = Literal[
 recorded cause; ``unknown``: only digests were recorded."""
 
 Kind: TypeAlias = MessageKind | EventKind
+"""Of a divergence: what differs at that place. A message kind there is one of the delta's own: ``text``,
+``call_arguments``, ``call_name``, ``call_id``, ``call_complete``, or ``boundary``, content against reasoning."""
 
 
 class Side(msgspec.Struct, frozen=True):
-    """An event on one side of a divergence: its seq, the engine-layer input it came from, and the event in words."""
+    """An event on one side of a divergence: its seq, the engine-layer input it came from, the event in words, and what
+    it is called."""
 
     seq: int
     cause: int
     event: str
+    type: str
 
 
 class Divergence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The first place where recorded and replayed differ.
 
+    ``kind``: what differs there, ``worst``: the most telling difference of the message, which may come later;
     ``seq``: of the recorded event, or of the replayed one where none was recorded; ``cause``: seq of the engine-layer
     input at which the sides part (-1: unknown), ``input``: that input in words; ``detail``: where inside the event,
     how far moved. A side is None where it has no event there.
@@ -64,15 +69,21 @@ class Divergence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     recorded: Side | None = None
     replayed: Side | None = None
     split: str = "recorded"
+    worst: MessageKind | None = None
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One thing that a choice's message says otherwise; ``recorded`` and ``replayed`` are excerpts for people."""
+    """One thing that a choice's message says otherwise.
+
+    ``field``: of the message, such as ``content`` or ``tool_calls[1].arguments``; ``recorded`` and ``replayed``: what it
+    says, as plain text, around the first difference and cut (…) where it is long; None: nothing.
+    """
 
     choice: int
     kind: MessageKind
-    recorded: str
-    replayed: str
+    field: str
+    recorded: str | None
+    replayed: str | None
 
 
 def worst(*verdicts: Verdict) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -56,7 +57,7 @@ def parser(name: str) -> Stage[Input, Semantic]:
     """The parser of this name or alias (case does not matter). Raises UnknownName, which names the nearest."""
     form = _BY_NAME.get(name.strip().lower())
     if form is None:
-        raise UnknownName(_unknown("parser", name, _BY_NAME))
+        raise UnknownName(_unknown("parser", name, _BY_NAME, [form.name for form in _FORMATS]))
     return Parser(form)
 
 
@@ -93,7 +94,7 @@ def layers(opening: Opening, parser: Stage[Input, Semantic] | None = None) -> La
         parts["policy"] = policy.POLICY
     protocol = PROTOCOLS.get(opening.protocol)
     if protocol is None:
-        raise UnknownName(_unknown("protocol", opening.protocol, PROTOCOLS))
+        raise UnknownName(_unknown("protocol", opening.protocol, PROTOCOLS, [*PROTOCOLS]))
     return Layers(Chain[Input, Semantic](tuple(parts.values())), protocol.encoder, sse.FRAMER, parts)
 
 
@@ -106,6 +107,8 @@ def stage_ids(layers: Layers) -> dict[str, str]:
     return {role: stage.id for role, stage in stages.items()}
 
 
-def _unknown(what: str, name: str, known: dict[str, Any]) -> str:
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0)
-    return f"no {what} {name!r}; the nearest is {near[0]!r}, and there are {', '.join(sorted(known))}"
+def _unknown(what: str, name: str, known: dict[str, Any], names: Sequence[str]) -> str:
+    """``known``: names and aliases; ``names``: without aliases."""
+    near = difflib.get_close_matches(name.strip().lower(), known, n=1)
+    meant = f"; did you mean {near[0]}?" if near else "."
+    return f"no {what} {name!r}{meant} There {'are' if len(names) > 1 else 'is'} {', '.join(names)}"

@@ -32,25 +32,23 @@ SETTLED = 1
 
 
 class Run(msgspec.Struct, gc=False):
-    """Records of one tap, encoded: ``n`` from ``first`` on, all at ``at``. ``data`` as ``codec.encode`` gives it."""
+    """Consecutive records, encoded: ``n`` from ``first`` on. ``times``: so many of them (in order) at such a time, in
+    all ``n``; ``causes``: one each, or none where every cause is -1; ``data`` as ``codec.encode`` gives it."""
 
     first: int
     n: int
-    at: int
+    times: Sequence[tuple[int, int]]
     causes: Sequence[int]
     data: bytes
 
 
-def runs(records: Sequence[Record], blobs: dict[bytes, bytes]) -> list[Run]:
-    """Records as runs again; what engine events stow away goes to ``blobs``."""
-    made: list[Run] = []
-    for at, group in groupby(records, key=attrgetter("at")):
-        held = list(group)
-        events = codec.stow([record.event for record in held], blobs)
-        causes = [record.cause for record in held]
-        inputs = all(cause == -1 for cause in causes)
-        made.append(Run(held[0].seq, len(held), at, () if inputs else causes, codec.encode(events)))
-    return made
+def run(records: Sequence[Record], blobs: dict[bytes, bytes]) -> Run:
+    """Records as a run again; what engine events stow away goes to ``blobs``."""
+    events = codec.stow([record.event for record in records], blobs)
+    causes = [record.cause for record in records]
+    inputs = all(cause == -1 for cause in causes)
+    times = [(len(list(group)), at) for at, group in groupby(records, key=attrgetter("at"))]
+    return Run(records[0].seq, len(records), times, () if inputs else causes, codec.encode(events))
 
 
 class _Body(msgspec.Struct, array_like=True):
@@ -74,13 +72,13 @@ def pack(runs: Sequence[Run]) -> bytes:
     counts: list[int] = []
     ats: list[int] = []
     last = 0
-    for run in runs:
-        if ats and run.at == last:
-            counts[-1] += run.n
+    for n_at, at in chain.from_iterable(run.times for run in runs):
+        if ats and at == last:
+            counts[-1] += n_at
             continue
-        counts.append(run.n)
-        ats.append(run.at - last)
-        last = run.at
+        counts.append(n_at)
+        ats.append(at - last)
+        last = at
     columns = (_columns(counts), _columns(ats), _columns(causes))
     return b"".join((b"\x94", *columns, codec.array(n, b""), *(run.data for run in runs)))
 
@@ -100,10 +98,12 @@ def unpack(
     except msgspec.DecodeError as error:
         raise CorruptRecord(f"{where}: the stored block does not decode ({error}).") from error
     events = codec.decode(where, columns.events, protocol, blobs, schema, upcasts)
+    if n != len(events) or n != sum(columns.counts):
+        raise CorruptRecord(f"{where}: {n} records expected, {len(events)} found.")
     ats = list(chain.from_iterable(map(repeat, accumulate(columns.ats), columns.counts)))
     causes = list(accumulate(columns.causes)) or [-1] * n
-    if not n == len(events) == len(ats) == len(causes):
-        raise CorruptRecord(f"{where}: {n} records expected, {len(events)} found.")
+    if not n == len(ats) == len(causes):
+        raise CorruptRecord(f"{where}: {n} records expected, {len(ats)} times and {len(causes)} causes found.")
     return list(map(Record, range(where.seq, where.seq + n), causes, ats, events))
 
 

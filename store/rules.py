@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -15,6 +15,23 @@ Key: TypeAlias = tuple[str, Layer]
 """(track, layer)."""
 
 T = TypeVar("T")
+
+
+class Call(TypedDict):
+    """A tool call of a final message."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Said(TypedDict, total=False):
+    """A final message, as SessionInfo has it."""
+
+    reasoning: str | None
+    content: str | None
+    refusal: str | None
+    tool_calls: list[Call]
 
 
 def ordered(layers: Mapping[Key, T]) -> dict[Key, T]:

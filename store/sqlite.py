@@ -207,7 +207,10 @@ class SqliteStore:
             if not any(char.isalnum() for char in text):
                 return
             db = Database(conn)
-            query = db.table("messages").search_sql(columns=["session"])
+            try:
+                query = db.table("messages").search_sql(columns=["session"])
+            except ValueError as error:
+                raise CorruptRecord(f"{self._path}: {error}. Restore the file from a backup.") from error
             rows: list[tuple[int]] = conn.execute(query, {"query": db.quote_fts(text)}).fetchall()
             ids = list(dict.fromkeys(session for (session,) in rows))[:limit]
             found: dict[int, Stored] = {}
@@ -216,6 +219,8 @@ class SqliteStore:
                 where = f"WHERE s.id IN ({', '.join('?' * len(some))})"
                 found.update((stored.id, stored) for stored in select_sessions(conn, where, some))
         for row in ids:
+            if row not in found:
+                raise CorruptRecord(f"{self._path}: message of a session {row!r} that is not there. Restore the file.")
             yield self._shown(found[row])
 
     def _find(self, conn: sqlite3.Connection, session: str) -> Stored:

@@ -132,7 +132,7 @@ class Committer:
     def _failed(self, items: Iterable[Item], error: Exception) -> None:
         reason = error if isinstance(error, StoreError) else unavailable(self._path, error)
         self.recording.rolled_back()
-        self._counters.add(failures=1, lost_records=sum(item.run.n for item in items if item.run is not None))
+        self._counters.add(failures=1, lost_records=sum(item.n + item.lost for item in items))
         for item in items:
             if item.session is not None:
                 self._kill(item.session, reason, settled=False)
@@ -151,11 +151,10 @@ class Committer:
             self._counters.add(failures=1)
             self._report(error)
             self._kill(session, error, settled=session.attached)
-        runs = [item.run for item in items if item.run is not None and not (item.session and item.session.dead)]
-        lost = sum(item.run.n for item in items if item.run is not None) - sum(run.n for run in runs)
+        kept = [item for item in items if item.n]
         self._counters.add(
-            commits=1, batches=len(runs), records=sum(run.n for run in runs), bytes=sum(len(run.data) for run in runs),
-            lost_records=lost,
+            commits=1, batches=sum(len(item.parts) for item in kept), records=sum(item.n for item in kept),
+            bytes=sum(item.size for item in kept), lost_records=sum(item.lost for item in items),
         )  # fmt: skip
         if self._hook is not None:
             self._tell(self._hook, touched)

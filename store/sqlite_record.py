@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -80,32 +80,50 @@ class Recording:
     # --- running sessions -------------------------------------------------------------------------------------------
 
     def write(
-        self, conn: sqlite3.Connection, items: Iterable[Item], refused: list[tuple[Session, StoreError]]
+        self, conn: sqlite3.Connection, items: Sequence[Item], refused: list[tuple[Session, StoreError]]
     ) -> list[Session]:
         """Record the items; returns the sessions they are of. ``refused``: those that cannot be recorded further."""
         touched: dict[Session, None] = {}
         bad: set[Session] = set()
         for item in items:
             session = item.session
-            if session is None or item.future is not None or session.dead is not None or session in bad:
+            if session is None or item.future is not None:
+                continue
+            if session.dead is not None or session in bad:
+                item.give_up()
                 continue
             touched[session] = None
             try:
-                if item.run is not None and item.key is not None:
-                    old = self._take(conn, session, item.key, item.run, item.blobs)
-                    session.projection.add(item.key, item.run.at, item.events[old:] if old else item.events)
-                elif item.ending is not None:
-                    session.ending = item.ending
-                else:
-                    self._begin(conn, session)
+                self._item(conn, session, item, refused)
             except StoreError as error:
                 refused.append((session, error))
                 bad.add(session)
                 del touched[session]
+        for item in items:
+            if item.session in bad:
+                item.give_up()
         for session in touched:
             self._write(conn, session, sealing=session.ending is not None)
         self._write_blobs(conn)
         return list(touched)
+
+    def _item(
+        self, conn: sqlite3.Connection, session: Session, item: Item, refused: list[tuple[Session, StoreError]]
+    ) -> None:
+        if item.key is None:
+            if item.ending is None:
+                self._begin(conn, session)
+            elif session.ending is None:
+                session.ending = item.ending
+        elif item.key in session.spoiled:
+            item.give_up()
+        else:
+            error = self._record(conn, session, item.key, item)
+            if error is not None:
+                # Every layer keeps what came before, and ends here.
+                session.spoiled.add(item.key)
+                session.ending = "incomplete"
+                refused.append((session, error))
 
     def _begin(self, conn: sqlite3.Connection, session: Session) -> None:
         name = session.opening.session
@@ -132,8 +150,27 @@ class Recording:
         for key, held in load_layers(conn, name, session.opening.protocol).items():
             session.layers[key] = LayerState(held.head, len(held.records))
 
+    def _record(self, conn: sqlite3.Connection, session: Session, key: Key, item: Item) -> StoreError | None:
+        """Returns why not all of the item was recorded."""
+        blobs: dict[bytes, bytes] = {}
+        spoiled: StoreError | None = None
+        try:
+            run = item.encoded(blobs)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            spoiled = item.spoiled()
+            if not item.parts:
+                return spoiled
+            run = item.encoded(blobs)
+        item.size = len(run.data)
+        old = self._take(conn, session, key, run, blobs)
+        for at, events, _ in item.parts:
+            if old < len(events):
+                session.projection.add(key, at, events[old:] if old else events)
+            old = max(old - len(events), 0)
+        return spoiled
+
     def _take(
-        self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, blobs: dict[bytes, bytes] | None
+        self, conn: sqlite3.Connection, session: Session, key: Key, run: block.Run, blobs: dict[bytes, bytes]
     ) -> int:
         """The next run; returns how many of its records were there already."""
         if session.mode != "full" and not stored_in(session.mode, *key):
@@ -141,8 +178,7 @@ class Recording:
         layer = session.layers.get(key)
         if layer is None:
             layer = session.layers[key] = LayerState(block.seed(session.opening.session, *key))
-        if blobs:
-            self._blobs.update(blobs)
+        self._blobs.update(blobs)
         if run.first == layer.next and not session.shut:
             layer.take(run)
             return 0
@@ -176,8 +212,8 @@ class Recording:
         rest = mine[len(theirs) :]
         if rest and session.shut:
             raise SequenceConflict(f"{where._replace(seq=layer.next)}: the session has ended before.")
-        for more in block.runs(rest, {}):
-            layer.take(more)
+        if rest:
+            layer.take(block.run(rest, {}))
         return len(theirs)
 
     def _write(self, conn: sqlite3.Connection, session: Session, *, sealing: bool) -> None:
@@ -251,7 +287,7 @@ class Recording:
         for key, records in trace.records.items():
             head = block.seed(name, *key)
             for start in range(0, len(records), SEAL):
-                runs = block.runs(records[start : start + SEAL], blobs)
+                runs = [block.run(records[start : start + SEAL], blobs)]
                 head, row = segment(codec.Where(name, *key, start), None, head, runs, 0, self.squeeze)
                 segments.append(row)
         info = saved_info(trace)

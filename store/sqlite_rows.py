@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,7 +12,7 @@ from stages.events import Layer
 from stages.opening import Opening
 from store import block, codec, opening
 from store.api import CorruptRecord, Record, SessionInfo
-from store.rules import Key, ordered
+from store.rules import Call, Key, ordered
 
 _json = msgspec.json.Encoder().encode
 T = TypeVar("T")
@@ -134,9 +134,9 @@ def _messages(conn: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[d
     return {session: tuple(messages) for session, messages in found.items()}
 
 
-def _calls(row: int, calls: Any) -> Any:
+def _calls(row: int, calls: Any) -> list[Call]:
     try:
-        return msgspec.json.decode(calls)
+        return msgspec.json.decode(calls, type=list[Call])
     except (msgspec.DecodeError, TypeError) as error:
         raise _damaged(f"message of row {row} of sessions", error) from error
 
@@ -161,7 +161,7 @@ def blobs_of(conn: sqlite3.Connection, session: str) -> codec.Blobs:
         where = f"session {session}, blob {name.hex()}"
         if row is None:
             raise CorruptRecord(f"{where}: it is missing. Restore the file from a backup.")
-        data = block.check(where, *_typed(row, _Packed, where))
+        data = block.check(where, *_typed(row, tuple[int, int, bytes], where))
         if codec.blob(data) != name:
             raise CorruptRecord(f"{where}: its bytes are others. Restore the file from a backup.")
         return data
@@ -190,8 +190,19 @@ _JOURNAL = (
 )
 
 
-_Packed = tuple[int, int, bytes]
-_Block = tuple[str, Layer, int, int, int, int, int, bytes, bytes | None, bytes | None]
+class _Block(NamedTuple):
+    """A row of ``segments``; of ``journal``, which has no hashes."""
+
+    track: str
+    layer: Layer
+    first: int
+    n: int
+    schema: int
+    codec: int
+    crc32: int
+    body: bytes
+    before: bytes | None
+    after: bytes | None
 
 
 class Layered(msgspec.Struct):
@@ -211,7 +222,8 @@ def load_layers(conn: sqlite3.Connection, session: str, protocol: str) -> dict[K
     blobs = blobs_of(conn, session)
     for sealed, query in ((True, _SEGMENTS), (False, _JOURNAL)):
         for row in conn.execute(query, (session,)):
-            track, layer, first, n, schema, kind, crc32, stored, before, after = _typed(row, _Block, f"session {session}")
+            found = _typed(row, _Block, f"session {session}")
+            track, layer, first, n, schema, kind, crc32, stored, before, after = found
             where = codec.Where(session, track, layer, first)
             held = layers.get((track, layer))
             if held is None:

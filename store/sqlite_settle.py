@@ -69,7 +69,7 @@ def _rest(session: str, key: Key, held: Layered, squeeze: block.Packer) -> list[
         return []
     where = codec.Where(session, *key, held.sealed)
     # The blobs are in the store already: these records came from there.
-    return [segment(where, None, held.head, block.runs(rest, {}), block.SETTLED, squeeze)[1]]
+    return [segment(where, None, held.head, [block.run(rest, {})], block.SETTLED, squeeze)[1]]
 
 
 def is_torn(path: str, stored: Stored) -> bool:

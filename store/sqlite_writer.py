@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import chain, repeat
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -59,6 +60,7 @@ class Session:
 
     __slots__ = (
         "attached", "dead", "digests", "ending", "layers", "lost", "mode", "opening", "projection", "row", "shut",
+        "spoiled",
     )  # fmt: skip
 
     def __init__(self, opening: Opening, mode: Mode) -> None:
@@ -75,23 +77,68 @@ class Session:
         """Why nothing more of it is written. Set by the writer thread."""
         self.attached = False
         """It was in the store before: what comes is compared with what is there."""
+        self.spoiled: set[Key] = set()
+        """Layers that were given an event that cannot be encoded."""
         self.shut = False
         """It was attached to a session that had ended."""
 
 
-class Item(msgspec.Struct, gc=False):
-    """Something queued: ``run`` with its place and, for the projection, its events; or the end of the session; or a
-    future to resolve; or a call to make between two commits. With none of these: the session begins."""
+Part: TypeAlias = tuple[int, Sequence[Any], Sequence[int]]
+"""A batch without its place: at, events, causes."""
+
+
+class Item(msgspec.Struct):
+    """Something queued: consecutive batches of one layer (``key``), ``n`` records from ``first`` on; or the end of the
+    session; or a future to resolve; or a call to make between two commits. With none of these: the session begins.
+    ``size``: bytes it may hold, about; ``taken``: the writer thread has it; ``lost``: records that it gave up."""
 
     size: int
     session: Session | None = None
     key: Key | None = None
-    run: block.Run | None = None
-    events: Sequence[Any] = ()
-    blobs: dict[bytes, bytes] | None = None
+    first: int = 0
+    n: int = 0
+    parts: list[Part] = []
+    taken: bool = False
+    lost: int = 0
     ending: Ending | None = None
     future: Future[Any] | None = None
     call: Callable[[], Any] | None = None
+
+    def give_up(self) -> None:
+        """Nothing of it is recorded."""
+        self.lost, self.n = self.lost + self.n, 0
+
+    def spoiled(self) -> StoreError | None:
+        """Give up the first batch that cannot be encoded and all after it; returns why, or None where there is none."""
+        for index, (_, events, _) in enumerate(self.parts):
+            try:
+                codec.encode(events)
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                self.lost = sum(len(part[1]) for part in self.parts[index:])
+                self.n -= self.lost
+                del self.parts[index:]
+                return StoreError(f"{'/'.join(self.key or ())}: an event cannot be encoded: {error}")
+        return None
+
+    def encoded(self, blobs: dict[bytes, bytes]) -> block.Run:
+        """The batches as one run. Raises what msgspec raises for an event that cannot be encoded: see ``spoiled``."""
+        parts = self.parts
+        causes: Sequence[int] = ()
+        if any(part[2] for part in parts):
+            causes = list(chain.from_iterable(part[2] or repeat(-1, len(part[1])) for part in parts))
+        events = parts[0][1] if len(parts) == 1 else list(chain.from_iterable(part[1] for part in parts))
+        data = codec.encode(codec.stow(events, blobs))
+        return block.Run(self.first, self.n, [(len(part[1]), part[0]) for part in parts], causes, data)
+
+
+def weight(events: Sequence[Any]) -> int:
+    """Bytes that events hold, about."""
+    size = 200 * len(events)
+    for event in events:
+        payload = getattr(event, "data", None) or getattr(event, "text", None)
+        if isinstance(payload, str | bytes):
+            size += len(payload)
+    return size
 
 
 class Queue:
@@ -122,6 +169,21 @@ class Queue:
                 self._urgent = True
                 self._wake.notify()
             elif size >= self._wanted:
+                self._wanted = _NEVER
+                self._wake.notify()
+            return True
+
+    def extend(self, item: Item, first: int, part: Part, size: int) -> bool:
+        """Add a batch to an item that waits; False where it does not wait any more, or what it holds is not followed by
+        ``first``, or the queue is full or ended."""
+        with self._lock:
+            if item.taken or item.first + item.n != first or self._ended or self._bytes >= self._limit:
+                return False
+            item.parts.append(part)
+            item.n += len(part[1])
+            item.size += size
+            self._bytes = size = self._bytes + size
+            if size >= self._wanted:
                 self._wanted = _NEVER
                 self._wake.notify()
             return True
@@ -162,6 +224,7 @@ class Queue:
             while self._items and size < most:
                 item = self._items.popleft()
                 size += item.size
+                item.taken = True
                 taken.append(item)
             self._bytes -= size
             self._urgent = self._ended or (self._urgent and bool(self._items))
@@ -169,7 +232,8 @@ class Queue:
 
 
 class SqliteWriter:
-    """See SessionWriter. Encodes in the caller's thread, so that the queue is bounded by what it holds."""
+    """See SessionWriter. What is appended to a layer between two commits becomes one row: an append costs a lock and a
+    few attributes, and the writer thread encodes what came together in one go."""
 
     def __init__(
         self, session: Session, queue: Queue, counters: Counters, drop: Callable[[Session, StoreError], None]
@@ -179,6 +243,7 @@ class SqliteWriter:
         self._counters = counters
         self._drop = drop
         self._next: dict[Key, int] = {}
+        self._waiting: dict[Key, Item] = {}
         self._closed = False
         if not queue.put(Item(1000 + len(session.opening.request), session)):
             drop(session, self._refused())
@@ -205,36 +270,26 @@ class SqliteWriter:
         """See SessionWriter. Raises ValueError after ``close``, and where records were left out."""
         if self._closed:
             raise ValueError("append after close")
-        events, causes, first, layer = batch.events, batch.causes, batch.first_seq, batch.layer
+        events, causes, first = batch.events, batch.causes, batch.first_seq
         n = len(events)
-        key: Key = (batch.track, layer)
+        key: Key = (batch.track, batch.layer)
         following = self._next.get(key, 0)
         if first != following or (causes and len(causes) != n):
             check_batch(batch, following)
         self._next[key] = max(following, first + n)
         if not n:
             return
-        session = self._session
-        if session.lost is not None:
+        if self._session.lost is not None:
             self._counters.add(lost_records=n)
             return
-        kept: tuple[Any, ...] = ()
-        blobs: dict[bytes, bytes] | None = None
-        size = 300
-        try:
-            if layer == "engine":
-                kept, blobs, size = tuple(events), {}, size + 200 * n
-                data = codec.encode(codec.stow(events, blobs))
-                size += sum(map(len, blobs.values()))
-            else:
-                data = codec.encode(events)
-                if layer == "semantic" and key[0] == "served":
-                    kept, size = tuple(events), size + 200 * n
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            self._lose(StoreError(f"{batch.track}/{layer}: an event cannot be encoded: {error}"), n)
+        # Copies: the lists are the caller's.
+        part: Part = batch.at, tuple(events), tuple(causes)
+        size = weight(events)
+        waiting = self._waiting.get(key)
+        if waiting is not None and self._queue.extend(waiting, first, part, size):
             return
-        run = block.Run(first, n, batch.at, tuple(causes), data)
-        if not self._queue.put(Item(size + len(data), session, key, run, kept, blobs)):
+        item = self._waiting[key] = Item(300 + size, self._session, key, first, n, [part])
+        if not self._queue.put(item):
             self._lose(self._refused(), n)
 
     def close(self, state: Literal["closed", "aborted"]) -> None:

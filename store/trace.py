@@ -21,9 +21,12 @@ from stages.events import Layer
 from stages.opening import Opening
 from store import codec, named
 from store.api import CorruptRecord, Record, SessionInfo, StoreError, StoreUnavailable, Trace, UnknownSchema
-from store.rules import Key, ordered
+from store.rules import Key, Said, ordered
 
 SUFFIXES = (".jsonl", ".jsonl.zst")
+
+MAX_UNPACKED = 1 << 30
+"""Bytes that a compressed file may unpack to: a small file must not fill the memory."""
 
 
 class _Line(msgspec.Struct):
@@ -54,6 +57,7 @@ class _Header(msgspec.Struct):
 _encoder = msgspec.json.Encoder()
 _LINE = msgspec.json.Decoder(_RawLine)
 _HEADER = msgspec.json.Decoder(_Header)
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _IS_HEADER = re.compile(rb'\s*\{\s*"playhead"')
 
 
@@ -76,6 +80,14 @@ def dumps(trace: Trace) -> bytes:
         "blobs": blobs,
     }
     return b"\n".join([_encoder.encode(header), *lines, b""])
+
+
+def file_name(session: str) -> str:
+    """The name of a session's file. An id may come from anybody's file: raises StoreError for one that is not a plain
+    name, which could lead out of the folder."""
+    if not _PLAIN.fullmatch(session):
+        raise StoreError(f"session {session[:200]!r}: its id cannot be the name of a file; it is not exported.")
+    return f"{session}.jsonl"
 
 
 def write(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -116,14 +128,26 @@ def _read_file(path: Path) -> Iterator[Trace]:
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be read ({error.strerror}).") from error
     if path.name.endswith(".zst"):
-        unpacker = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            data = unpacker.decompress(data)
-        except zstandard.ZstdError as error:
-            raise CorruptRecord(f"{path}: it does not decompress ({error}).") from error
-        if not unpacker.eof:
-            raise CorruptRecord(f"{path}: it is cut short.")
+        data = _unpacked(path, data)
     return loads(data, str(path))
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    parts: list[bytes] = []
+    size = start = 0
+    try:
+        while start < len(data) and not unpacker.eof:
+            parts.append(unpacker.decompress(data[start : start + 1024]))
+            start += 1024
+            size += len(parts[-1])
+            if size > MAX_UNPACKED:
+                raise CorruptRecord(f"{path}: it unpacks to more than {MAX_UNPACKED} bytes; split it.")
+    except zstandard.ZstdError as error:
+        raise CorruptRecord(f"{path}: it does not decompress ({error}).") from error
+    if not unpacker.eof:
+        raise CorruptRecord(f"{path}: it is cut short.")
+    return b"".join(parts)
 
 
 def loads(data: bytes, name: str = "trace", upcasts: codec.Upcasts = codec.UPCASTS) -> Iterator[Trace]:
@@ -163,7 +187,9 @@ class _Reading:
             self._info = msgspec.convert(
                 {"session": self._opening.session, "opened": self._opening.opened, **header.info}, SessionInfo
             )
-        except (msgspec.DecodeError, ValueError) as error:
+            msgspec.convert(self._info.message, tuple[Said, ...])
+            codec.encode((self._opening, self._info))
+        except (msgspec.DecodeError, ValueError, OverflowError) as error:
             raise CorruptRecord(f"{where}: not the header of a trace ({error}).") from error
         self._blobs = header.blobs
         self._records: dict[Key, list[Record]] = {}
@@ -187,7 +213,11 @@ class _Reading:
                 for step in self._steps:
                     value = step.named(raw.layer, value)
                 data = _encoder.encode(value)
-            return named.read(raw.layer, data, self._opening.protocol, self._blobs)
+            event = named.read(raw.layer, data, self._opening.protocol, self._blobs)
+            codec.encode((raw.cause, raw.at, event))
+            return event
+        except OverflowError as error:
+            raise CorruptRecord(f"{where}: a number in it cannot be stored ({error}).") from error
         except StoreError as error:
             raise type(error)(f"{where}: {error}") from error
         except msgspec.DecodeError as error:

@@ -128,7 +128,7 @@ async def run(config: Config, listening: socket.socket) -> None:
         async with make_engine(config) as engine:
             server = Server(config, engine, recorder)
             settings = uvicorn.Config(
-                app(server), log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75,
+                app(server), log_level="warning", access_log=False, lifespan="off", ws="none", timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
             )  # fmt: skip
             await _Uvicorn(settings, server).serve(sockets=[listening])
@@ -184,6 +184,8 @@ def _command() -> str:
               help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
 @click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024),
               help="Bytes of a request body.")  # fmt: skip
+@click.option("--body-timeout", default=60.0, show_default=True, type=click.FloatRange(0, min_open=True),
+              help="Seconds that a request body may take to arrive.")  # fmt: skip
 @click.option("--commit-after", default=10.0, show_default=True, type=click.FloatRange(0),
               help="Seconds until the status is sent without admission.")  # fmt: skip
 @click.option("--keep-alive", default=15.0, show_default=True, type=click.FloatRange(0),

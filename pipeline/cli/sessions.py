@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,7 +60,8 @@ def list_(store: str, limit: int, state: Any, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def search(text: str, store: str, limit: int, as_json: bool) -> None:
     """Full-text search over the final messages."""
-    _print(opened(store).search(text, limit=limit), as_json)
+    if not _print(opened(store).search(text, limit=limit), as_json) and not as_json:
+        click.echo(f"no answer contains {text!r} (whole words of final messages are searched)", err=True)
 
 
 @sessions.command()
@@ -105,36 +108,62 @@ def _event(event: Any) -> str:
     data = getattr(event, "data", None)
     if isinstance(data, bytes):
         return f"{type(event).__name__}: {data.decode('utf-8', 'replace').rstrip()}"
-    return repr(event)
+    wire = getattr(event, "wire", None)
+    if wire is not None:
+        try:
+            return str(wire().decode())
+        except UnicodeEncodeError:  # an unpaired surrogate, which no JSON can hold
+            pass
+    return f"{type(event).__name__} {' '.join(_fields(event))}".rstrip()
+
+
+def _fields(event: Any) -> Iterator[str]:
+    """What an event says beyond its defaults."""
+    for field in msgspec.structs.fields(event):
+        value = getattr(event, field.name)
+        if value != field.default and value not in (None, ()):
+            yield f"{field.name}={value.value if isinstance(value, Enum) else repr(value)}"
 
 
 def _when(ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns / 1e9))
 
 
-def _print(found: Iterator[SessionInfo], as_json: bool) -> None:
+def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
+    """Returns how many there were."""
+    count = 0
     try:
         if as_json:
-            for info in found:
+            for count, info in enumerate(found, 1):  # noqa: B007
                 click.echo(msgspec.json.encode(info))
         else:
-            _list(Console(highlight=False), [_row(info) for info in found])
+            infos = list(found)
+            count = len(infos)
+            _list(Console(highlight=False), infos)
     except StoreError as error:
         unreadable(error)
+    return count
 
 
-def _list(console: Console, rows: list[tuple[str, ...]]) -> None:
+def _list(console: Console, infos: list[SessionInfo]) -> None:
     """A line a session. In a narrow terminal it is the message, at its end, that is cut."""
-    heads = ("session", "opened", "state", "in", "out", "ends", "message")
+    heads = ("session", "opened", "state", "in", "out", "ends", "faults", "message")
+    rows = [_row(info) for info in infos]
+    faults = sum((Counter(info.faults) for info in infos), Counter[str]())
+    if not faults:
+        heads, *rows = (row[:-2] + row[-1:] for row in (heads, *rows))
     widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
     for index, row in enumerate([heads, *rows]):
         cells = [
-            cell.rjust(width) if head in ("in", "out") else cell.ljust(width)
+            cell.rjust(width) if head in ("in", "out", "faults") else cell.ljust(width)
             for cell, head, width in zip(row[:-1], heads, widths, strict=False)
         ]
         line = Text("  ".join((*cells, row[-1])), "" if index else "dim")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line)
+    if faults:
+        counts = ", ".join(f"{code} {count}" for code, count in sorted(faults.items()))
+        console.print(Text(f"faults, what the model wrote wrong: {counts}; where: playhead sessions show ID", "dim"))
 
 
 def _row(info: SessionInfo) -> tuple[str, ...]:
@@ -146,8 +175,8 @@ def _row(info: SessionInfo) -> tuple[str, ...]:
     plain = "".join(char if char.isprintable() else " " for char in said or failed)
     return (
         info.session[:14], _when(info.opened)[5:16], info.state, str(info.prompt_tokens or ""),
-        str(info.completion_tokens or ""), " ".join((ends, *(f"!{code}" for code in info.faults)))[:24],
-        " ".join(plain.split()),
+        str(info.completion_tokens or ""), ends if len(ends) <= 24 else f"{ends[:23]}…",
+        str(sum(info.faults.values()) or ""), " ".join(plain.split()),
     )  # fmt: skip
 
 
@@ -166,7 +195,7 @@ def _said(message: dict[str, Any]) -> str:
 def export(session: tuple[str, ...], store: str, everything: bool, folder: str, zst: bool) -> None:
     """Write sessions as trace files, one a session."""
     if bool(session) == everything:
-        raise click.UsageError("name sessions, or say --all")
+        raise click.UsageError("name sessions or say --all, not both" if session else "name sessions, or say --all")
     source = opened(store)
     target = Path(folder)
     try:
@@ -174,7 +203,7 @@ def export(session: tuple[str, ...], store: str, everything: bool, folder: str, 
         names: Iterable[str] = (info.session for info in list(source.sessions())) if everything else session
         for name in names:
             found = source.load(name)
-            path = target / f"{found.info.session}.jsonl{'.zst' if zst else ''}"
+            path = target / f"{trace.file_name(found.info.session)}{'.zst' if zst else ''}"
             trace.write(found, path)
             click.echo(str(path))
     except StoreError as error:

@@ -25,7 +25,7 @@ from transformers.generation import logits_process as processors
 from pipeline.engines.base import EngineLoadError, EngineRequest, EngineStream, Sampling
 from pipeline.engines.loop import EngineLoop, Sampled
 from pipeline.engines.prompt import Prepared, number_of, piece_table, prepare, template_text, tokenizer_facts
-from pipeline.engines.weights import Source, converted, fingerprint, locate
+from pipeline.engines.weights import Source, converted, fingerprint, locate, reached
 from stages.events import TokenLogprob, TopLogprob
 from stages.opening import EngineFacts, TokenizerFacts
 
@@ -335,7 +335,7 @@ class HfEngine:
         if self._model is not None:
             return
         begun = time.monotonic()
-        source = locate(self._source)
+        source = reached(locate(self._source))
         model, tokenizer = _load(source, self._dtype, self._progress)
         threads = self._threads or max(1, torch.get_num_threads() - 1)
         made = _Backend(source.name, model, tokenizer, self._dtype, threads, self._context)

@@ -69,7 +69,7 @@ def read_scripts(path: str | Path) -> list[list[Step]]:
     except OSError as error:
         raise EngineLoadError(f"cannot read the script {path}: {error.strerror or error}") from error
     except msgspec.DecodeError as error:
-        raise EngineLoadError(f'{path} is no script, {{"scripts": [{{"steps": [...]}}]}}: {error}') from error
+        raise EngineLoadError(f'{path} is no script, {{"scripts": [{{"steps": ["text", ...]}}]}}: {error}') from error
     if not file.scripts:
         raise EngineLoadError(f"{path} has no scripts")
     return [
@@ -95,6 +95,9 @@ class _Fail(msgspec.Struct, forbid_unknown_fields=True):
     fail: str
 
 
+_EXPECTED = 'a "text", {"hex": ["f09f"]}, {"fail": "why"} or an input as it is recorded, ["finish", 0, "length"]'
+
+
 def _step(step: Any, where: str) -> Step:
     try:
         if isinstance(step, str):
@@ -104,6 +107,8 @@ def _step(step: Any, where: str) -> Step:
             return played
         if isinstance(step, dict) and "fail" in step:
             return RuntimeError(msgspec.convert(step, type=_Fail).fail)
+        if not isinstance(step, dict) or "hex" not in step:
+            raise ValueError(f"expected {_EXPECTED}")
         tokens = msgspec.convert(step, type=_Tokens)
         pieces = [bytes.fromhex(piece) for piece in tokens.hex]
         ids = [ToyTokenizer().token(piece) for piece in pieces] if tokens.ids is None else tokens.ids

@@ -87,7 +87,7 @@ class Server:
         request = Request(scope)
         try:
             require_json(request)
-            body = await read_body(receive, self.config.max_body)
+            body = await read_body(receive, self.config.max_body, self.config.body_timeout)
             if body is None:
                 return
             plan = chat.plan(body, self.model, allow_forced=self.config.allow_forced)
@@ -136,7 +136,7 @@ def app(server: Server) -> Starlette:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             await server.chat(scope, receive, send)
 
-    return Starlette(
+    application = Starlette(
         routes=[
             Route("/v1/chat/completions", Chat(), methods=["POST"]),
             Route("/v1/models", server.models, methods=["GET"]),
@@ -144,6 +144,9 @@ def app(server: Server) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_exception, Exception: _crash},
     )
+    # A redirect would have no error body, and lead where the client's own host header says.
+    application.router.redirect_slashes = False
+    return application
 
 
 def require_json(request: Request) -> None:
@@ -162,7 +165,11 @@ def error_response(error: RequestError) -> Response:
     """A refused request in the protocol's error body."""
     kinds: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 401: "unauthorized"}
     chunk = openai_chat.error_chunk(kinds.get(error.status, "bad_request"), error.message, error.code, error.param)
-    return _chunk_response(chunk, error.status)
+    response = _chunk_response(chunk, error.status)
+    if error.status == 408:
+        # What the client may still send belongs to this request.
+        response.headers["connection"] = "close"
+    return response
 
 
 def failure_response(kind: FailureKind, message: str, code: str | None = None) -> Response:
@@ -180,7 +187,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     what, code = {404: ("No such path", "not_found"), 405: ("Method not allowed", "method_not_allowed")}.get(
         status, ("Request refused", None)
     )
-    refused = RequestError(f"{what}: {request.method} {request.url.path}", code=code, status=status)
+    refused = RequestError(f"{what}: {request.method} {request.url.path[:100]}", code=code, status=status)
     response = error_response(refused)
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(error.headers)

@@ -46,8 +46,18 @@ class Live:
             scope.cancel()
 
 
-async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The body; None when the client left before it was whole. Raises RequestError (413) past ``limit`` bytes."""
+async def read_body(receive: Receive, limit: int, seconds: float) -> bytes | None:
+    """The body; None when the client left before it was whole. Raises RequestError: 413 past ``limit`` bytes, 408 when
+    it takes longer than ``seconds``."""
+    try:
+        with anyio.fail_after(seconds):
+            return await _whole_body(receive, limit)
+    except TimeoutError as error:
+        message = f"The request body did not arrive within {seconds:g} seconds."
+        raise RequestError(message, code="request_timeout", status=408) from error
+
+
+async def _whole_body(receive: Receive, limit: int) -> bytes | None:
     parts: list[bytes] = []
     size = 0
     while True:

@@ -64,6 +64,33 @@ def test_search(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None
     assert [msgspec.json.decode(one, type=SessionInfo).session for one in found] == [ids["calls"]]
 
 
+def test_search_without_a_hit(recorded: Path, playhead: Playhead) -> None:
+    result = playhead("sessions", "search", "almana", "--store", recorded)
+    assert result.exit_code == 0
+    assert result.stderr == "no answer contains 'almana' (whole words of final messages are searched)\n"
+    result = playhead("sessions", "search", "almana", "--store", recorded, "--json")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_list_counts_faults_and_names_them_below(playhead: Playhead) -> None:
+    store = open_store("playhead.db")
+    infos = [
+        SessionInfo(session=f"{index:032x}", opened=index, state="aborted", finish_reasons=ends, faults=faults,
+                    prompt_tokens=12345, completion_tokens=12345, message=({"content": "word " * 20},))
+        for index, (ends, faults) in enumerate([
+            (("cancelled",), {"unclosed_reasoning": 1, "bad_arguments": 2}), (("eos", "length"), {}),
+            (("stop",), {"bad_arguments": 10}),
+        ])
+    ]  # fmt: skip
+    store.save(Trace(opening=OPENING, info=info, records={}) for info in infos)
+    store.close()
+    head, *lines = playhead("sessions", "list").stdout.splitlines()
+    assert head.split() == ["session", "opened", "state", "in", "out", "ends", "faults", "message"]
+    assert max(map(len, [head, *lines])) <= 80
+    assert [line.split()[6:8] for line in lines[:3]] == [["stop", "10"], ["eos,length", "word"], ["cancelled", "3"]]
+    assert " ".join(lines[3:]).startswith("faults, what the model wrote wrong: bad_arguments 12, unclosed_reasoning 1; ")
+
+
 def test_show(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
     result = playhead("sessions", "show", ids["calls"], "--store", recorded)
     assert result.exit_code == 0
@@ -128,11 +155,15 @@ def test_export_one(recorded: Path, ids: dict[str, str], playhead: Playhead, tmp
     assert playhead("import", f"{ids['text']}.jsonl").stdout == "1 new session in playhead.db\n"
 
 
-@pytest.mark.parametrize("arguments", [(), ("some", "--all")])
-def test_export_wants_either_sessions_or_all(recorded: Path, playhead: Playhead, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "says"), [((), "name sessions, or say --all\n"), (("some", "--all"), "not both\n")]
+)
+def test_export_wants_either_sessions_or_all(
+    recorded: Path, playhead: Playhead, arguments: tuple[str, ...], says: str
+) -> None:
     result = playhead("export", "--store", recorded, *arguments)
     assert result.exit_code == 2
-    assert "name sessions, or say --all" in result.stderr
+    assert result.stderr.endswith(says)
 
 
 def test_export_where_it_cannot_write(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:

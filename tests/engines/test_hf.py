@@ -207,6 +207,9 @@ async def test_sampling_parameters_act(engine: HfEngine) -> None:
         )
         assert first == 500
         assert (second == 500) == ("repetition_penalty" in penalty)  # it is a factor on the logit, before the bias
+    # Penalties that leave the range of floats.
+    for extreme in (1e-300, 1e300):
+        assert len(ids(await collect(engine, ask(seed=1, max_tokens=2, repetition_penalty=extreme)))) in (1, 2)
     certain: dict[str, Any] = {"temperature": 0.0, "logit_bias": {EOS: 100.0}, "max_tokens": 6}
     assert ids(await collect(engine, ask(**certain))) == [EOS]
     patient = ids(await collect(engine, ask(min_tokens=2, **certain)))

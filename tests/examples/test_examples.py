@@ -44,6 +44,26 @@ def test_the_docstring_says_how_to_run_it(name: str) -> None:
     assert re.search(rf"^    (python|playhead) .*examples/{name}", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["record.py"], "usage: python examples/record.py STORE QUESTION...\n"),
+        (["record.py", "some.db"], "usage: python examples/record.py STORE QUESTION...\n"),
+        (["replay_sessions.py"], "usage: python examples/replay_sessions.py STORE [PARSER]\n"),
+        (["replay_sessions.py", "no.db"], "no.db"),
+        (["openai_client.py"], "usage: python examples/openai_client.py ADDRESS QUESTION\n"),
+        (["openai_client.py", "http://127.0.0.1:9", "?"], "no server answers at http://127.0.0.1:9; start one: "),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_line(arguments: list[str], says: str) -> None:
+    name, *others = arguments
+    command = [sys.executable, str(ROOT / "examples" / name), *others]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_record(recorded: Path) -> None:
     results = replayed(recorded)
     assert [(result.state, result.verdict) for result in results] == [("closed", "same")] * 2

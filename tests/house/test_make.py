@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.support.make import MAKE, environment
 from tests.support.tree import ROOT
 
 NEEDED = ["install", "run", "test", "check", "bench", "docs", "clean"]
@@ -16,7 +18,9 @@ NEEDED = ["install", "run", "test", "check", "bench", "docs", "clean"]
 
 def make(*arguments: str, cwd: Path = ROOT) -> str:
     """What make prints."""
-    done = subprocess.run(["make", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [*MAKE, *arguments], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
     return done.stdout
 
 
@@ -46,6 +50,28 @@ def test_make_run_installs_and_then_serves_the_real_model() -> None:
 def test_an_installed_environment_is_not_installed_again(tmp_path: Path) -> None:
     (tmp_path / ".playhead-installed").touch()
     assert "pip install" not in make("-n", "install", f"VENV={tmp_path}")
+
+
+def test_it_is_the_same_under_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What make test ARGS=… hands down to these tests.
+    for name, value in {"MAKELEVEL": "1", "MAKEFLAGS": "n -- ARGS=-q", "MFLAGS": "-n", "ARGS": "-q"}.items():
+        monkeypatch.setenv(name, value)
+    test_make_test_runs_every_test()
+
+
+def test_an_install_that_fails_says_what_it_needs(tmp_path: Path) -> None:
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho pip said something >&2\nexit 1\n")
+    python.chmod(0o755)
+    done = subprocess.run(
+        [*MAKE, "install", f"VENV={tmp_path}", f"PYTHON={sys.executable}"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("pip said something\nInstalling packages needs the network.")
+    assert "this takes 1-2 minutes" in done.stdout
+    assert not (tmp_path / ".playhead-installed").exists()
 
 
 @pytest.mark.parametrize("target", NEEDED)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.house.readme_commands import ELSEWHERE, EXITS, PRINTS, SERVER
+from tests.support.make import environment
 from tests.support.tree import ROOT
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -69,11 +70,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     address = f"http://127.0.0.1:{port}"
     # The tests run, so what they need is installed: make takes that for granted (-o).
     command = [
-        *SERVER.split(), f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.playhead-installed",
+        *SERVER.split(), "--no-print-directory", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.playhead-installed",
         f"ARGS=--port {port} --store {folder / 'playhead.db'}",
     ]  # fmt: skip
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as server:
         try:
             _wait(server, address)

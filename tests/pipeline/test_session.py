@@ -166,6 +166,22 @@ async def test_cancelled_from_outside_it_still_ends_its_record() -> None:
 
 
 @pytest.mark.anyio
+async def test_without_keep_alive_the_status_is_still_decided() -> None:
+    stream, taps = ListStream([], endless=True), Taps()
+    session = started(opening(), stream, taps, commit_after=0.01, keep_alive=0)
+    frames: list[Frame] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.run)
+        async with session.frames as reader:
+            async for batch in reader:
+                frames += batch
+                session.abort("cancel")
+    assert isinstance(frames[0], Head) and frames[0].status == 200
+    assert frames[1] == Comment(b": keep-alive\n\n")
+    assert taps.events("engine") == [Tick(), AbortInput("cancel")]
+
+
+@pytest.mark.anyio
 async def test_silence_ticks_and_the_first_tick_decides_the_status() -> None:
     stream = ListStream([], endless=True)
     taps = Taps()

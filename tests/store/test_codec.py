@@ -145,8 +145,8 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 @given(record_lists())
 def test_any_records_come_back_from_a_block(made: list[Record]) -> None:
-    runs = block.runs(made, {})
-    assert all(a.at != b.at for a, b in itertools.pairwise(runs))
+    runs = [block.run(made, {})]
+    assert all(a != b for (_, a), (_, b) in itertools.pairwise(runs[0].times))
     body = block.pack(runs)
     assert block.unpack(where("semantic", made[0].seq), len(made), body, "chat", no_blobs) == made
 
@@ -154,14 +154,14 @@ def test_any_records_come_back_from_a_block(made: list[Record]) -> None:
 def test_a_block_is_three_columns_and_the_events() -> None:
     events = [Content(0, text, (at, at + 1)) for at, text in enumerate("abcd")]
     runs = [
-        block.Run(5, 2, 100, [3, 4], codec.encode(events[:2])),
-        block.Run(7, 1, 100, [4], codec.encode(events[2:3])),
-        block.Run(8, 1, 130, [9], codec.encode(events[3:])),
+        block.Run(5, 2, [(2, 100)], [3, 4], codec.encode(events[:2])),
+        block.Run(7, 1, [(1, 100)], [4], codec.encode(events[2:3])),
+        block.Run(8, 1, [(1, 130)], [9], codec.encode(events[3:])),
     ]
     body = msgspec.msgpack.decode(block.pack(runs))
     assert body[:3] == [[3, 1], [100, 30], [3, 1, 0, 5]]
     assert body[3] == [msgspec.msgpack.decode(msgspec.msgpack.encode(event)) for event in events]
-    inputs = [block.Run(0, 2, 1, (), codec.encode(events[:2]))]
+    inputs = [block.Run(0, 2, [(2, 1)], (), codec.encode(events[:2]))]
     assert msgspec.msgpack.decode(block.pack(inputs))[2] == []
 
 

@@ -206,9 +206,9 @@ def test_an_event_that_cannot_be_encoded(path: Path, caplog: pytest.LogCaptureFi
     writer = record(store.writer(opening()), MADE[:3])
     # A lone surrogate has no UTF-8; no parser makes one, but a user's may.
     writer.append(Batch("served", "semantic", 1, 5, [Content(0, "\ud800", (0, 1))], [0]))
-    assert writer.incomplete
     writer.close("closed")
     store.flush()
+    assert writer.incomplete
     found = store.load(opening().session)
     assert found.info.state == "incomplete"
     assert found.records == records(MADE[:3])

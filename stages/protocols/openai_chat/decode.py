@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ from stages.errors import RequestError
 from stages.opening import Ask, Tool
 from stages.protocols.openai_chat.request import (
     AllowedChoice,
+    AnyMessage,
     AssistantMessage,
     ChatRequest,
     NamedChoice,
@@ -27,6 +28,8 @@ _UNSUPPORTED = ("functions", "function_call", "modalities", "audio", "prediction
 _DEPTH = 100
 _LONGEST = 500
 _KNOWN = frozenset(ChatRequest.__struct_fields__)
+_ROLES = ", ".join(str(kind.__struct_config__.tag) for kind in get_args(AnyMessage))
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode_request(body: bytes) -> ChatRequest:
@@ -54,7 +57,10 @@ def decode_request(body: bytes) -> ChatRequest:
 def unknown_fields(body: bytes) -> tuple[str, ...]:
     """The top-level fields of a request that have no meaning here, in the request's order. Raises RequestError where
     the body is no JSON object."""
-    return tuple(name for name in _object(body) if name not in _KNOWN)
+    try:
+        return tuple(name for name in _names(body) if name not in _KNOWN)
+    except (msgspec.DecodeError, RecursionError):
+        raise _bad(None, "The request body must be a JSON object.") from None
 
 
 def ask_of(request: ChatRequest) -> Ask:
@@ -151,6 +157,8 @@ def _refused(text: str) -> RequestError:
     if missing:
         path = f"{path}.{missing.group(1)}".lstrip(".")
         text = "this field is required"
+    if path.endswith(".role") and text.startswith("Invalid value"):
+        text += f"; expected one of {_ROLES}"
     return _bad(path or None, text[:1].lower() + text[1:] if path else text)
 
 
