@@ -21,12 +21,13 @@ class SessionRecorder:
 
     def __init__(self, writer: SessionWriter | None, elapsed: Callable[[], int], *, strict: bool = False) -> None:
         self._writer = writer
-        self._elapsed = elapsed
+        self.elapsed = elapsed
+        """ns since the opening, now."""
         self.strict = strict and writer is not None
 
     def tap(self, track: str, layer: Layer) -> Tap:
         """A tap that appends to (track, layer), seq from 0."""
-        writer, elapsed = self._writer, self._elapsed
+        writer, elapsed = self._writer, self.elapsed
         if writer is None:
             return _nothing
         append = writer.append
@@ -42,7 +43,7 @@ class SessionRecorder:
     def sent(self, seq: int, size: int) -> None:
         """Every frame below ``seq``, ``size`` body bytes in all, was handed to the socket."""
         if self._writer is not None:
-            self._writer.append(Batch("socket", "frame", 0, self._elapsed(), [Sent(seq, size)]))
+            self._writer.append(Batch("socket", "frame", 0, self.elapsed(), [Sent(seq, size)]))
 
     def close(self, state: Literal["closed", "aborted"]) -> None:
         """The session is over."""
@@ -66,12 +67,15 @@ class Recorder:
         self.mode: Record = mode
         self.strict = strict
         self.sample = sample
+        self.opened = 0
+        """Sessions whose recording has begun."""
 
     def open(self, opening: Opening, elapsed: Callable[[], int]) -> SessionRecorder:
         """``elapsed``: ns since the opening."""
         mode = self.mode
         if self.store is None or mode == "off" or not self._chosen(opening):
             return SessionRecorder(None, elapsed)
+        self.opened += 1
         return SessionRecorder(self.store.writer(opening, mode), elapsed, strict=self.strict)
 
     def _chosen(self, opening: Opening) -> bool:

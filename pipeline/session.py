@@ -103,6 +103,8 @@ class Session:
         self._silent = True
         self._admitted = anyio.Event()
         self._over = False
+        self.last: Input | None = None
+        """What the engine said last."""
         self.ended = False
         """The semantic layer has ended: what is still to come are the last frames."""
         self._frames_in, self.frames = self._channel()
@@ -170,7 +172,7 @@ class Session:
     def _start_parser(self) -> Machine[Input, Semantic]:
         try:
             machine = self._layers.semantic.start(self.opening)
-            return _Checked(machine) if ":" in self.opening.parser else machine
+            return _Checked(machine, self.opening.ask.n) if ":" in self.opening.parser else machine
         except Exception as error:
             # A user's parser: the session ends with the protocol's error on its first input.
             return _Raises(error)
@@ -232,7 +234,8 @@ class Session:
         self._silent = False
         if isinstance(events[0], PromptInput):
             self._admitted.set()
-        self._over = isinstance(events[-1], UsageInput | ErrorInput)
+        self.last = events[-1]
+        self._over = isinstance(self.last, UsageInput | ErrorInput)
         return events
 
     @property
@@ -277,10 +280,11 @@ _decode = msgspec.msgpack.Decoder(list[Semantic]).decode
 
 
 class _Checked:
-    """A user's parser, held to what a semantic layer is: raises where events or their values are of other types, and
-    where the last input brings no End."""
+    """A user's parser, held to what a semantic layer of ``n`` choices is: raises where events or their values are of
+    other types, or of another choice, and where the last input brings no End."""
 
-    def __init__(self, machine: Machine[Input, Semantic]) -> None:
+    def __init__(self, machine: Machine[Input, Semantic], n: int) -> None:
+        self._n = n
         self._step = machine.step
         self._ended = False
         self.snapshot = machine.snapshot
@@ -289,7 +293,10 @@ class _Checked:
         made: list[Semantic] = []
         self._step(event, made)
         made = _decode(_encode(made))
-        self._ended = self._ended or any(isinstance(one, End) for one in made)
+        for one in made:
+            self._ended = self._ended or isinstance(one, End)
+            if not 0 <= getattr(one, "choice", 0) < self._n:
+                raise ValueError("no such choice")
         if not self._ended and isinstance(event, UsageInput | ErrorInput | AbortInput):
             raise ValueError("no End after the last input")
         out += made

@@ -46,7 +46,7 @@ _KINDS: dict[type, Kind] = {
 _DELTAS: dict[tuple[type, str], Kind] = {
     (Content, "text"): "text", (Reasoning, "text"): "text", (Refusal, "text"): "text",
     (CallArguments, "text"): "call_arguments", (CallStart, "name"): "call_name", (CallStart, "id"): "call_id",
-    (CallEnd, "complete"): "call_complete",
+    (CallEnd, "complete"): "call_complete", (Finish, "reason"): "finish_reason",
 }  # fmt: skip
 """An event and the field that differs."""
 
@@ -208,8 +208,9 @@ def _kind(one: Any, other: Any) -> Kind:
         return "choice"
     if differing == ["src"]:
         return "src"
-    own = (_DELTAS.get((one.__class__, name)) for name in differing)
-    return next((kind for kind in own if kind is not None), _KINDS.get(one.__class__, "event"))
+    own: list[Kind] = [_DELTAS[one.__class__, name] for name in differing if (one.__class__, name) in _DELTAS]
+    kind: Kind = own[0] if own else _KINDS.get(one.__class__, "event")
+    return kind
 
 
 def _divergence(

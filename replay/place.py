@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_STAGES = str(_ROOT / "stages") + os.sep
-_OURS = tuple(str(_ROOT / package) + os.sep for package in ("pipeline", "replay", "store")) + (_STAGES,)
+_OURS = tuple(str(_ROOT / package) + os.sep for package in ("pipeline", "replay", "store", "stages"))
+_STAGES = _OURS[-1]
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 

@@ -21,8 +21,8 @@ class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions per verdict (``uncompared``: with nothing to compare); ``sessions``: of all verdicts; ``unreadable``: sources and sessions that could not be read;
-    ``tokens``: recorded tokens of the sessions."""
+    """Sessions per verdict (``uncompared``: with nothing to compare); ``sessions``: of all verdicts; ``unreadable``:
+    sources and sessions that could not be read; ``tokens``: recorded tokens of the sessions."""
 
     sessions: int
     same: int = 0
@@ -85,7 +85,7 @@ def run_digest(results: Sequence[SessionResult]) -> str:
 
 def exit_code(report: RunReport, fail_on: Verdict = "changed") -> int:
     """0: every session is nearer to ``same`` than ``fail_on``; 1: one is not; 3: something could not be read, or
-    replayed for want of its parser, whatever else was found. (2, wrong usage, raises ReplayError before there is a report.)"""
+    not replayed for want of its parser, whatever else was found. (2, wrong usage, raises ReplayError: no report.)"""
     if report.unreadable or any(result.unreplayed for result in report.sessions):
         return 3
     return int(any(at_least(result.verdict, fail_on) for result in report.sessions))

@@ -35,12 +35,12 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """What replaying one session shows.
 
     ``parser``: id of the stage it was replayed with; ``stages``: where an id differs, the recorded one and the present
-    one; ``layers``: verdict per layer compared, and for the message; ``splits``: verdict per split; ``first``: the
-    first divergence of the worst of them; ``split_groups``: where the replayed message depends on the split, the splits that
-    agree, group by group (``recorded`` is always among them); ``not_compared``: splits that this session's tokens do not
-    allow; ``unreplayed``: why no stage could be run; ``faults_appeared``, ``faults_gone``: codes, once per occurrence; ``error``:
-    the stage that failed; ``tokens``: recorded token ids (steps, where there are none); ``digest``: the same whenever
-    the session replays the same.
+    one; ``layers``: verdict per layer compared, and for the message; ``splits``: verdict per split; ``split_groups``:
+    where the replayed message depends on the split, the splits that agree, group by group (``recorded`` is always among
+    them); ``not_compared``: splits that this session's tokens do not allow; ``unreplayed``: why no stage could be run;
+    ``first``: the first divergence of the worst of layers and splits; ``faults_appeared``, ``faults_gone``: codes, once
+    per occurrence; ``error``: the stage that failed; ``tokens``: recorded token ids (steps, where there are none);
+    ``digest``: the same whenever the session replays the same.
     """
 
     session: str
@@ -229,6 +229,8 @@ def _depends(found: Finding, says: dict[str, list[Message]]) -> None:
         found.split_groups = tuple(tuple(names) for _, names in groups)
         found.verdict = worst(found.verdict, "changed")
         found.notes += (f"depends on the split: {' and '.join(f'`{names[0]}`' for _, names in groups)} differ",)
+    elif len(says) > 1 and found.verdict == "changed":
+        found.notes += (f"does not depend on the split: the same under {', '.join(f'`{name}`' for name in says)}",)
 
 
 def _take(found: Finding, comparison: Comparison) -> None:

@@ -19,11 +19,14 @@ from replay.run import SessionResult
 from replay.verdict import VERDICTS, Divergence, Side, Verdict
 
 _STYLES: dict[Verdict, str] = {
-    "same": "green", "uncompared": "bold yellow", "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
+    "same": "green", "uncompared": "bold yellow",
+    "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
 }  # fmt: skip
 _PLAIN_WIDTH = 120
 _QUIET: tuple[Verdict, ...] = ("same", "uncompared")
 """Sessions that are counted, not shown."""
+_NAMED = ("boundary", "marker_leaked", "call_lost", "call_added")
+"""Kinds that say more than the field."""
 _ELSE = ("chunking", "timing", "cause", "order", "unknown")
 """Kinds that no place in an event tells."""
 _MOST = 8
@@ -67,7 +70,8 @@ def _summary(console: Console, report: RunReport, *, plain: bool) -> None:
     table.add_column("sessions", justify="right")
     for verdict in VERDICTS:
         count = report.summary.count(verdict)
-        table.add_row(Text(verdict, _STYLES[verdict] if count else "dim"), str(count))
+        if count or verdict != "uncompared":
+            table.add_row(Text(verdict, _STYLES[verdict] if count else "dim"), str(count))
     console.print(table)
     for split in report.splits:
         if report.sessions and all(split in result.not_compared for result in report.sessions):
@@ -130,7 +134,8 @@ def _head(result: SessionResult) -> Iterator[str]:
 
 def _rest(result: SessionResult) -> Iterator[str]:
     for item in result.differences[:_MOST]:
-        yield f"choice {item.choice}, {in_words(item)} ({_spaced(item.kind)})"
+        kind = f" ({_spaced(item.kind)})" if item.kind in _NAMED else ""
+        yield f"choice {item.choice}, {in_words(item)}{kind}"
     if len(result.differences) > _MOST:
         yield f"and {_count(len(result.differences) - _MOST, 'more difference')} of the message: see --json"
     if result.faults_appeared:

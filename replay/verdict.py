@@ -9,8 +9,9 @@ import msgspec
 from stages.events import Layer
 
 Verdict: TypeAlias = Literal["same", "uncompared", "rechunked", "moved", "changed", "failed"]
-"""``uncompared``: nothing was compared, so nothing is known. ``rechunked``: equal once adjacent deltas of the same kind, choice and call are merged within a step of the engine.
-``moved``: equal once they are merged over all steps: the same, emitted earlier or later. ``failed``: a stage raised."""
+"""``uncompared``: nothing was compared. ``rechunked``: equal once adjacent deltas of the same kind, choice and call are
+merged within a step of the engine. ``moved``: equal once they are merged over all steps: the same, emitted earlier or
+later. ``changed``: at the depth compared, something else differs. ``failed``: a stage raised."""
 VERDICTS: tuple[Verdict, ...] = ("same", "uncompared", "rechunked", "moved", "changed", "failed")
 
 Depth: TypeAlias = Literal["message", "semantic", "chunk", "frame"]
@@ -75,8 +76,8 @@ class Divergence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Difference(msgspec.Struct, frozen=True):
     """One thing that a choice's message says otherwise.
 
-    ``field``: of the message, such as ``content`` or ``tool_calls[1].arguments``; ``recorded`` and ``replayed``: what it
-    says, as plain text, around the first difference and cut (…) where it is long; None: nothing.
+    ``field``: of the message, such as ``content`` or ``tool_calls[1].arguments``; ``recorded`` and ``replayed``: what
+    it says, as plain text, around the first difference and cut (…) where it is long; None: nothing.
     """
 
     choice: int

@@ -32,7 +32,7 @@ def replay(
     """Re-derive recorded sessions and compare, layer by layer, with what was recorded.
 
     SOURCE: a store, a trace file, or a folder of them. Exit code: 0 nothing changed, 1 changed or failed, 2 usage,
-    3 something could not be read.
+    3 something could not be read, or a session's parser is not found.
     """
     try:
         report = run_replay(source, parser, parse_splits(splits), layer, sessions=session, fail_fast=fail_fast)

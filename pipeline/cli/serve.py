@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -21,6 +23,7 @@ import uvicorn
 from pipeline.cli.sessions import unreadable
 from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineLoadError
+from pipeline.engines.weights import locate
 from pipeline.http.app import Server, app
 from pipeline.recorder import Recorder
 from replay import ReplayError, resolve
@@ -32,11 +35,12 @@ BANNER = """
 Playhead serves {model} at {url}   (parser {parser}, recording {record})
 
   curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
+    -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
+         "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
 
   from openai import OpenAI
   client = OpenAI(base_url="{url}/v1", api_key="none")
-  for chunk in client.chat.completions.create(model="{model}", stream=True,
+  for chunk in client.chat.completions.create(model="{model}", stream=True, max_tokens=64, temperature=0,
           messages=[{{"role": "user", "content": "Name three rivers."}}]):
       if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
 """
@@ -45,6 +49,7 @@ Then run what was recorded through a changed parser:
 
   {command} replay {store} --parser examples/modified_parser.py:Parser
 """
+DEFAULT_STORE = Config().store
 LAST_FRAMES = 1.0
 """Seconds that an aborted session may take to hand its error to its client; who does not read it is left behind."""
 
@@ -71,6 +76,9 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         live = self._playhead.live
         live.closing = True
+        if len(live):
+            grace = self._playhead.config.shutdown_grace
+            _say(f"Stopping: up to {grace:g} s for {_sessions(len(live))} (Ctrl-C again: now).")
         for listening in self.servers:
             listening.close()
         await self._until_idle(self._playhead.config.shutdown_grace)
@@ -101,6 +109,24 @@ def make_engine(config: Config) -> Engine:
     return HfEngine(config.model, progress=_progress)
 
 
+def _say(line: str) -> None:
+    # Whoever reads the banner may have stopped to read; the end does not depend on it.
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
+
+
+def _sessions(count: int) -> str:
+    return f"{count} session{'' if count == 1 else 's'}"
+
+
+def _check(config: Config) -> None:
+    """Raises UsageError for options that would have no effect."""
+    if config.engine != "scripted":
+        for name, given in (("--script", config.script is not None), ("--pace", config.pace > 0)):
+            if given:
+                raise click.UsageError(f"{name} needs --engine scripted; --engine {config.engine} runs a model")
+
+
 def _progress(line: str) -> None:
     click.echo(f"[{time.strftime('%H:%M:%S')}] {line}", err=True)
 
@@ -113,7 +139,9 @@ def _bound(config: Config) -> socket.socket:
         listening.bind((config.host, config.port))
     except OSError as error:
         listening.close()
-        why = error.strerror or error
+        why = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            why += "; try --port 0"
         raise click.ClickException(f"cannot listen on {config.host}, port {config.port}: {why}") from error
     return listening
 
@@ -135,6 +163,18 @@ async def run(config: Config, listening: socket.socket) -> None:
     finally:
         if store is not None:
             store.close()
+    _farewell(config, recorder.opened)
+
+
+def _farewell(config: Config, count: int) -> None:
+    if config.record == "off" or config.store == MEMORY:
+        _say("Stopped.")
+        return
+    see = ""
+    if count:
+        where = "" if config.store == DEFAULT_STORE else f" --store {shlex.quote(config.store)}"
+        see = f"; see: {_command()} sessions list{where}"
+    _say(f"Stopped. {count or 'No'} new session{'' if count == 1 else 's'} in {config.store}{see}")
 
 
 def _announce(server: Server, port: int) -> None:
@@ -196,13 +236,17 @@ def _command() -> str:
 def serve(**options: Any) -> None:
     """Serve a model over HTTP and record every session."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("transformers").setLevel(logging.WARNING)
+    for chatty in ("transformers", "httpx", "httpx2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     config = Config(**options)
+    _check(config)
     backend = {"use_uvloop": find_spec("uvloop") is not None}
     try:
         if config.parser != "auto":
             # Before the model is loaded, which may take a while.
             resolve(config.parser)
+        if config.engine == "hf":
+            locate(config.model)
         with _bound(config) as listening:
             anyio.run(run, config, listening, backend="asyncio", backend_options=backend)
     except (StagesError, ReplayError) as error:

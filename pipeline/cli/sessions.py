@@ -147,7 +147,7 @@ def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
 
 def _list(console: Console, infos: list[SessionInfo]) -> None:
     """A line a session. In a narrow terminal it is the message, at its end, that is cut."""
-    heads = ("session", "opened", "state", "in", "out", "ends", "faults", "message")
+    heads: tuple[str, ...] = ("session", "opened", "state", "in", "out", "ends", "faults", "message")
     rows = [_row(info) for info in infos]
     faults = sum((Counter(info.faults) for info in infos), Counter[str]())
     if not faults:

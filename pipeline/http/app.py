@@ -29,6 +29,10 @@ from stages.stage import Stage
 
 log = logging.getLogger("playhead.http")
 
+PATHS = "There are POST /v1/chat/completions, GET /v1/models and GET /health."
+MAX_NOTED = 100
+"""Names of ignored fields that are remembered; who sends more than that makes them up."""
+
 
 class Server:
     """What the endpoints share: the engine, the recorder, the settings, the sessions that run."""
@@ -45,6 +49,7 @@ class Server:
             self.parser_name = catalog.detect(engine.template, engine.tokenizer, self.model)
         self.parser: Stage[Input, Semantic] = resolve(self.parser_name)
         self.started = ids.unix_ns() // 1_000_000_000
+        self._ignored: set[str] = set()
 
     def session(self, plan: chat.Plan, body: bytes) -> Session:
         """Open a session: from here on everything is recorded."""
@@ -91,6 +96,7 @@ class Server:
             if body is None:
                 return
             plan = chat.plan(body, self.model, allow_forced=self.config.allow_forced)
+            self._note(plan.ignored)
         except RequestError as error:
             await error_response(error)(scope, receive, send)
             return
@@ -101,6 +107,13 @@ class Server:
         session = self.session(plan, body)
         with self.live.holding(session) as writing:
             await serve_session(session, receive, send, writing)
+
+    def _note(self, names: tuple[str, ...]) -> None:
+        """Log the names of fields that have no meaning here, each once: one of them may be misspelt."""
+        new = [name for name in names if name not in self._ignored]
+        if new and len(self._ignored) < MAX_NOTED:
+            self._ignored.update(new[:MAX_NOTED])
+            log.info("ignored fields of a request: %s", ", ".join(f"{name!r:.50}" for name in new[:10]))
 
     def _refused(self) -> Response | None:
         if not self.engine.alive:
@@ -187,7 +200,8 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     what, code = {404: ("No such path", "not_found"), 405: ("Method not allowed", "method_not_allowed")}.get(
         status, ("Request refused", None)
     )
-    refused = RequestError(f"{what}: {request.method} {request.url.path[:100]}", code=code, status=status)
+    hint = f". {PATHS}" if status == 404 else ""
+    refused = RequestError(f"{what}: {request.method} {request.url.path[:100]}{hint}", code=code, status=status)
     response = error_response(refused)
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(error.headers)

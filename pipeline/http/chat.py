@@ -19,6 +19,8 @@ class Plan(msgspec.Struct, frozen=True):
     ask: Ask
     conversation: Conversation
     sampling: Sampling
+    ignored: tuple[str, ...] = ()
+    """Names of fields that have no meaning here."""
 
 
 class Forced(msgspec.Struct, frozen=True):
@@ -42,7 +44,9 @@ def plan(body: bytes, model: str, *, allow_forced: bool = False) -> Plan:
             "This server does not force tool calls: tool_choice must be 'auto' or 'none'.", param="tool_choice"
         )
     forced = _forced(body) if allow_forced else Forced()
-    return Plan(ask, _conversation(request), _sampling(request, forced))
+    known = Forced.__struct_fields__ if allow_forced else ()
+    ignored = tuple(name for name in openai_chat.unknown_fields(body) if name not in known)
+    return Plan(ask, _conversation(request), _sampling(request, forced), ignored)
 
 
 def _conversation(request: ChatRequest) -> Conversation:

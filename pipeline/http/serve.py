@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -10,8 +11,10 @@ from starlette.types import Receive, Send
 
 from pipeline.session import AbortBy, Session
 from stages.errors import RequestError
-from stages.events import Block, Body, Comment, Failure, Frame, Head
+from stages.events import Block, Body, Comment, ErrorInput, Failure, Frame, Head, UsageInput
 from store.api import StoreError
+
+log = logging.getLogger("playhead.http")
 
 
 class Live:
@@ -86,6 +89,8 @@ class FrameWriter:
         """Frames handed to the socket."""
         self.size = 0
         """Body bytes among them."""
+        self.status = 0
+        """Of the response; 0: none was begun."""
         self.gone = False
         """The client has left: servers take what is written then, and throw it away."""
 
@@ -97,6 +102,7 @@ class FrameWriter:
                 case Head(status=status, headers=headers):
                     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
                     await self._send({"type": "http.response.start", "status": status, "headers": raw})
+                    self.status = status
                     self._handed(1)
                 case Block(data=data) | Comment(data=data) | Body(data=data):
                     parts.append(data)
@@ -130,6 +136,19 @@ async def serve_session(session: Session, receive: Receive, send: Send, writing:
     finally:
         session.recorder.sent(writer.seq, writer.size)
         session.recorder.close("aborted" if session.aborted_by else "closed")
+        _log(session, writer)
+
+
+def _log(session: Session, writer: FrameWriter) -> None:
+    """A line of facts: nothing that was said."""
+    last = session.last
+    tokens = f"tokens {last.prompt} + {last.completion}" if isinstance(last, UsageInput) else "tokens unknown"
+    failed = f", {last.kind}" if isinstance(last, ErrorInput) else ""
+    aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ""
+    log.info(
+        "POST /v1/chat/completions %s: session %.14s, %s, %.0f ms%s%s",
+        writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed, aborted,
+    )  # fmt: skip
 
 
 async def _write_frames(session: Session, writer: FrameWriter) -> None:

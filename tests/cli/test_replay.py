@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,8 @@ from replay import from_json
 from tests.cli.conftest import SAID, Playhead
 from tests.support.tree import ROOT
 
-WIDTH = 120
-"""Of a report that is not for a terminal, whatever the terminal's is."""
+WIDTH = 80
+"""What COLUMNS says in these tests."""
 MODIFIED = f"{ROOT / 'examples' / 'modified_parser.py'}:Parser"
 
 
@@ -31,7 +32,8 @@ def test_a_changed_parser(recorded: Path, ids: dict[str, str], playhead: Playhea
     assert max(map(len, lines)) <= WIDTH
     # For each: the session, where it first differs, what caused it, both sides.
     assert f"changed  {ids['text']}" in result.stdout
-    assert "first divergence: boundary at semantic" in result.stdout
+    assert "worst: boundary; first: semantic " in result.stdout
+    assert ", content → reasoning" in result.stdout
     assert "cause: engine" in result.stdout
     assert "recorded" in result.stdout
     assert "replayed" in result.stdout
@@ -81,10 +83,11 @@ def test_traces_and_folders_are_sources_too(recorded: Path, playhead: Playhead, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--parser", "hermez"], "hermes"),
+        (["--parser", "hermez"], "Error: no parser 'hermez'; did you mean hermes? There are plain, hermes"),
         (["--parser", "nowhere.py:Parser"], "there is no file nowhere.py"),
         (["--parser", f"{MODIFIED[:-6]}Persar"], "it has: "),
         (["--splits", "sometimes"], "sometimes"),
+        (["--splits", "char"], "nothing was compared"),
         (["--layer", "bytes"], "semantic"),
         (["--fail-on", "same"], "changed"),
     ],
@@ -102,6 +105,7 @@ def test_what_cannot_be_read(recorded: Path, playhead: Playhead, tmp_path: Path)
         result = playhead("replay", source)
         assert result.exit_code == 3, source
         assert "unreadable" in result.stdout
+        assert "digest" not in result.stdout
     assert not (tmp_path / "missing.db").exists()
     # What can be read is replayed all the same.
     result = playhead("replay", "missing.db", recorded, "--json", "-")
@@ -110,8 +114,9 @@ def test_what_cannot_be_read(recorded: Path, playhead: Playhead, tmp_path: Path)
 
 def test_as_a_process_of_its_own(recorded: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline.cli", "replay", str(recorded), "--parser", MODIFIED]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=plain)
     assert (done.returncode, done.stderr) == (1, "")
-    assert max(map(len, done.stdout.splitlines())) <= WIDTH
+    assert 80 < max(map(len, done.stdout.splitlines())) <= 120
     loads = "import sys, pipeline.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loads], cwd=ROOT, check=False).returncode == 0

@@ -11,6 +11,7 @@ from store import open_store, trace
 from store.api import SessionInfo, Trace
 from tests.cli.conftest import SAID, Playhead
 from tests.support.server import replayed
+from tests.support.store import opening
 
 
 def loaded(path: Path) -> dict[str, Trace]:
@@ -74,21 +75,25 @@ def test_search_without_a_hit(recorded: Path, playhead: Playhead) -> None:
 
 def test_list_counts_faults_and_names_them_below(playhead: Playhead) -> None:
     store = open_store("playhead.db")
+    ended: list[tuple[tuple[str, ...], dict[str, int]]] = [
+        (("cancelled",), {"unclosed_reasoning": 1, "bad_arguments": 2}),
+        (("eos", "length"), {}),
+        (("stop",), {"bad_arguments": 10}),
+    ]
     infos = [
         SessionInfo(session=f"{index:032x}", opened=index, state="aborted", finish_reasons=ends, faults=faults,
                     prompt_tokens=12345, completion_tokens=12345, message=({"content": "word " * 20},))
-        for index, (ends, faults) in enumerate([
-            (("cancelled",), {"unclosed_reasoning": 1, "bad_arguments": 2}), (("eos", "length"), {}),
-            (("stop",), {"bad_arguments": 10}),
-        ])
+        for index, (ends, faults) in enumerate(ended)
     ]  # fmt: skip
-    store.save(Trace(opening=OPENING, info=info, records={}) for info in infos)
+    store.save(Trace(opening=opening(info.session), info=info, records={}) for info in infos)
     store.close()
     head, *lines = playhead("sessions", "list").stdout.splitlines()
     assert head.split() == ["session", "opened", "state", "in", "out", "ends", "faults", "message"]
     assert max(map(len, [head, *lines])) <= 80
     assert [line.split()[6:8] for line in lines[:3]] == [["stop", "10"], ["eos,length", "word"], ["cancelled", "3"]]
-    assert " ".join(lines[3:]).startswith("faults, what the model wrote wrong: bad_arguments 12, unclosed_reasoning 1; ")
+    assert " ".join(lines[3:]).startswith(
+        "faults, what the model wrote wrong: bad_arguments 12, unclosed_reasoning 1; "
+    )
 
 
 def test_show(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:

@@ -198,6 +198,12 @@ def test_what_no_encoder_can_take_is_refused(field: str) -> None:
         assert refused(json.dumps({"messages": [USER], field: value}).encode()).param == field
 
 
+def test_an_unknown_role_is_answered_with_the_roles_there_are() -> None:
+    error = refused(json.dumps({"messages": [{"role": "usr", "content": "a"}]}).encode())
+    roles = "system, developer, user, assistant, tool"
+    assert error.message == f"messages[0].role: invalid value 'usr'; expected one of {roles}"
+
+
 def test_messages_stay_short() -> None:
     error = refused(json.dumps({"messages": [{"role": "r" * 9000, "content": "a"}]}).encode())
     assert error.param == "messages[0].role"

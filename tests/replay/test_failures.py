@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from replay import print_report
+from replay.report import make_report
 from replay.run import Replayer
 from stages.events import Content, Input, Tick
 from stages.opening import Opening
@@ -24,6 +29,25 @@ def test_a_parser_that_raises_at_a_step() -> None:
     assert (result.error.layer, result.error.seq, result.error.step) == ("semantic", 6, 6)
     assert result.error.stage == "raising@1"
     assert result.error.input.startswith("tokens choice=0 ids=[")
+    assert re.fullmatch(r"replay\.py:\d+", result.error.where)  # tests/support/replay.py
+
+
+def test_the_line_is_the_users_own(tmp_path: Path) -> None:
+    """Not that of the library which it called, and without the folder."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import json\n"
+        "class Parser:\n"
+        "    def start(self, opening): return self\n"
+        "    def step(self, event, out):\n"
+        "        json.loads('{')\n"
+    )
+    result = Replayer(f"{path}:Parser").replay(record(opening(), STEPS))
+    assert result.error is not None
+    assert (result.error.type, result.error.where) == ("JSONDecodeError", "mine.py:5")
+    out = io.StringIO()
+    print_report(make_report([result], [], parser=None, sources=[], splits=["recorded"], layer="frame"), out)
+    assert "(mine.py:5, at event 0: prompt" in " ".join(out.getvalue().split())
 
 
 def test_a_parser_that_raises_at_its_start() -> None:

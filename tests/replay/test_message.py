@@ -7,7 +7,7 @@ import pytest
 
 from replay import Message, ParserFailed, ToolCall, collect, parse_text
 from replay.errors import BadSplit
-from replay.message_diff import differences
+from replay.message_diff import differences, in_words
 from stages.events import (
     CallArguments,
     CallEnd,
@@ -65,7 +65,13 @@ def test_finish_reasons(reason: FinishReason, complete: bool | None, expected: s
 def test_differences_come_most_telling_first() -> None:
     one = Message(0, "think", "answer", None, (ToolCall("a", "tide", "{}"),), "tool_calls")
     other = Message(0, "thi", "nkanswer", None, (ToolCall("a", "moon", "{}"),), "stop", ("unclosed_call",))
-    assert [item.kind for item in differences([one], [other])] == ["call_name", "boundary", "finish_reason", "fault"]
+    assert [item.kind for item in differences([one], [other])] == [
+        "call_name",
+        "boundary",
+        "boundary",
+        "finish_reason",
+        "fault",
+    ]
     assert differences([one], [one]) == ()
     assert [item.kind for item in differences([one], [])] == ["call_lost", "text", "text", "finish_reason"]
 
@@ -82,8 +88,41 @@ def test_markup_that_turned_into_text_is_a_leak() -> None:
 def test_excerpts_show_the_place() -> None:
     long = "x" * 1000
     (item,) = differences([Message(0, content=long + "a")], [Message(0, content=long + "b")])
-    assert item.recorded.endswith("xa'") and item.replayed.endswith("xb'")
+    assert item.recorded is not None and item.replayed is not None
+    assert item.recorded.startswith("…x") and item.recorded.endswith("xa") and item.replayed.endswith("xb")
     assert len(item.recorded) < 200
+
+
+def test_a_difference_names_the_field_and_both_sides_as_plain_values() -> None:
+    calls = (ToolCall("a", "tide", '{"port": "Brest"}'), ToolCall("b", "moon", "{}", complete=False))
+    one = Message(0, None, "need the\ntide", None, (), "stop")
+    other = Message(0, "need the\ntide", None, None, calls[:1], "tool_calls", ("stray_marker",))
+    found = differences([one], [other])
+    assert [(item.kind, item.field, item.recorded, item.replayed) for item in found] == [
+        ("call_added", "tool_calls", None, '1 call: tide {"port": "Brest"}'),
+        ("boundary", "reasoning", None, "need the\ntide"),
+        ("boundary", "content", "need the\ntide", None),
+        ("finish_reason", "finish_reason", "stop", "tool_calls"),
+        ("fault", "faults", None, "stray_marker"),
+    ]
+    assert [in_words(item) for item in found] == [
+        'tool_calls: nothing → 1 call: tide {"port": "Brest"}',
+        r"reasoning: nothing → 'need the\ntide'",
+        r"content: 'need the\ntide' → nothing",
+        "finish_reason: stop → tool_calls",
+        "faults: nothing → stray_marker",
+    ]
+    changed = msgspec.structs.replace(calls[1], complete=True, arguments='{"a":1}')
+    (first, second) = differences([Message(0, tool_calls=calls)], [Message(0, tool_calls=(calls[0], changed))])
+    assert in_words(first) == "tool_calls[1].arguments: '{}' → '{\"a\":1}'"
+    assert in_words(second) == "tool_calls[1].complete: false → true"
+
+
+def test_what_a_model_writes_moves_no_cursor_and_fits_into_json() -> None:
+    calls = (ToolCall("a", "ti\x1b[2Jde\n", "\ud800"),)
+    (item,) = differences([Message(0)], [Message(0, tool_calls=calls)])
+    assert in_words(item) == r"tool_calls: nothing → 1 call: ti\x1b[2Jde\n \ud800"
+    assert msgspec.json.encode(item)
 
 
 @pytest.mark.parametrize("split", ["recorded", "one", "token", "marker", "char", "rand:7:9"])

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from replay import exit_code, from_json, print_report, run_replay, to_json
-from replay.errors import ReplayError
+from replay.errors import BadSplit, ReplayError
 from replay.report import RunReport, make_report, run_digest
 from replay.run import Replayer, SessionResult
 from replay.verdict import Verdict
+from stages.opening import TokenizerFacts
 from store import open_store, trace
 from store.api import Trace
-from tests.support.replay import SAID, aborted, opening, record, tokens, whole
+from tests.support.replay import SAID, aborted, opening, record, text_steps, tokens, whole
 
 STEPS = whole(tokens(SAID))
 MODIFIED = "examples/modified_parser.py:Parser"
@@ -80,6 +81,8 @@ def test_a_changed_parser(store: Path) -> None:
     assert third.stages["parser"][1] == "example.modified@1"
     assert [(item.choice, item.kind) for item in third.differences if item.kind == "boundary"] == [
         (0, "boundary"),
+        (0, "boundary"),
+        (1, "boundary"),
         (1, "boundary"),
     ]
     assert third.faults_appeared == ("unclosed_reasoning", "unclosed_reasoning")
@@ -196,6 +199,7 @@ def test_the_digest_is_the_same_for_the_same_run(folder: Path, store: Path) -> N
     ("verdict", "codes"),
     [
         ("same", (0, 0, 0, 0)),
+        ("uncompared", (0, 0, 0, 0)),
         ("rechunked", (1, 0, 0, 0)),
         ("moved", (1, 1, 0, 0)),
         ("changed", (1, 1, 1, 0)),
@@ -222,4 +226,64 @@ def test_the_terminal_report_names_what_matters() -> None:
     assert "example.modified@1" in text
     short = io.StringIO()
     print_report(report, short, limit=1)
-    assert "more sessions" in short.getvalue()
+    assert "1 more session not the same" in short.getvalue()
+
+
+def printed(report: RunReport) -> str:
+    out = io.StringIO()
+    print_report(report, out)
+    return out.getvalue()
+
+
+def test_the_worst_and_the_first_are_told_apart() -> None:
+    report, _ = reports()
+    assert "worst: boundary; first: semantic 3, content → reasoning" in printed(report)
+    assert "choice 0, reasoning: nothing → 'Brest is a port in Brittany.' (boundary)" in printed(report)
+    assert "choice 0, content: 'Brest is a port in Brittany.' → nothing (boundary)" in printed(report)
+    assert "choice 0, faults: nothing → unclosed_reasoning\n" in printed(report)
+
+
+def test_where_nothing_was_replayed_there_is_no_table(tmp_path: Path) -> None:
+    text = printed(run_replay([str(tmp_path / "gone.db")]))
+    assert text.startswith("unreadable: ")
+    assert "verdict" not in text and "digest" not in text
+
+
+def test_a_session_of_a_parser_that_is_gone_is_not_read(tmp_path: Path) -> None:
+    """No stage raised: exit code 3, and what to do."""
+    trace_ = record(opening(), STEPS)
+    trace_.opening = msgspec.structs.replace(trace_.opening, parser="gone.py:Stage")
+    trace.write(trace_, tmp_path / "one.jsonl")
+    report = run_replay([str(tmp_path)])
+    assert (exit_code(report), exit_code(run_replay([str(tmp_path)], "hermes"))) == (3, 0)
+    text = printed(report)
+    assert "recorded with gone.py:Stage, which is not found from here; give --parser" in " ".join(text.split())
+    assert "(1 session)" in " ".join(text.split())
+    assert "digest" not in text
+    assert from_json(to_json(report)) == report
+
+
+def test_a_split_that_no_session_allows_does_not_pass(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadSplit, match="nothing was compared: no session allows char"):
+        run_replay([str(store)], splits=["char"])
+    report = run_replay([str(store)], splits=["recorded", "char"])
+    assert "Split char was not compared: no session allows it." in printed(report)
+    # Where some sessions allow it, the others are told apart.
+    text = record(opening("5" * 32, tokenizer=TokenizerFacts()), whole(text_steps(PLAIN)))
+    trace.write(text, tmp_path / "text.jsonl")
+    mixed = run_replay([str(store), str(tmp_path / "text.jsonl")], splits=["char"])
+    assert (mixed.summary.same, mixed.summary.uncompared, exit_code(mixed)) == (1, 4, 0)
+    assert "| uncompared |        4 |" in printed(mixed)
+    assert "not compared: split 'char' cuts tokens" in printed(mixed)
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 120), ("70", 70), ("160", 160), ("wide", 120), ("0", 120)])
+def test_how_wide_a_report_in_a_file_is(columns: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    report, _ = reports()
+    longest = max(map(len, printed(report).splitlines()))
+    assert width - 40 < longest <= width
+
+
+def test_one_is_one(store: Path) -> None:
+    assert "1 session, " in printed(run_replay([str(store)], sessions=["1"]))

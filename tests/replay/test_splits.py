@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replay.derive import derive
 from replay.errors import BadSplit
 from replay.run import Replayer
 from replay.split import parse_splits, pieces, regroup
@@ -26,6 +27,7 @@ from tests.support.replay import (
     aborted,
     opening,
     record,
+    recorded,
     text_steps,
     tokens,
     whole,
@@ -216,7 +218,9 @@ def test_a_split_that_does_not_apply_is_noted_and_decides_nothing() -> None:
     result = Replayer(splits=("recorded", "char")).replay(record(opening(), whole(tokens(SAID))))
     assert result.verdict == "same"
     assert list(result.splits) == ["recorded"]
-    assert any("char" in note for note in result.notes)
+    assert result.not_compared == ("char",)
+    assert any(note.startswith("not compared: split 'char'") for note in result.notes)
+    assert Replayer(splits=("char",)).replay(record(opening(), whole(tokens(SAID)))).verdict == "uncompared"
 
 
 class Forgetful:
@@ -253,7 +257,27 @@ def test_a_parser_that_depends_on_the_split_is_found() -> None:
     assert result.verdict == "changed"
     assert result.first is not None
     assert (result.first.split, result.first.kind) == ("one", "text")
-    assert "'Hello there'" in result.first.detail and "'Hel'" in result.first.detail
+    assert result.first.detail == "content: 'Hello there' → 'Hel'"
+    assert result.split_groups == (("recorded", "token"), ("one",))
+    assert "depends on the split: `recorded` and `one` differ" in result.notes
+
+
+def test_a_changed_parser_that_does_not_depend_on_the_split_is_told_apart() -> None:
+    trace = record(opening(), whole(tokens("Hello there")))
+    changed = Replayer("examples/modified_parser.py:Parser", splits=("recorded", "token", "one")).replay(trace)
+    assert changed.splits == dict.fromkeys(("recorded", "token", "one"), "changed")
+    assert changed.split_groups == ()
+    assert "does not depend on the split: the same under `recorded`, `token`, `one`" in changed.notes
+    # One that depends on it is found, though each split differs from what was recorded.
+    bad = Replayer(Forgetful(), splits=("token", "one")).replay(record(opening(), whole(tokens(SAID))))
+    assert bad.splits == {"token": "changed", "one": "changed"}
+    assert bad.split_groups == (("recorded", "token"), ("one",))
+    # Even where the asked split hides it.
+    steps = whole([TokensInput(0, (1, 2), (b"Hel", b"lo"), "Hello")])
+    apart = derive(opening(), regroup(steps, "token", VOCABULARY), Forgetful())
+    hidden = Replayer(Forgetful(), splits=("token",)).replay(recorded(opening(), steps, apart))
+    assert (hidden.verdict, hidden.splits) == ("changed", {"token": "same"})
+    assert hidden.split_groups == (("recorded",), ("token",))
 
 
 def _layers(session: Opening) -> Any:

@@ -1,18 +1,18 @@
-"""Files that are damaged, or made by somebody else: what is wrong and where, as a StoreError, whatever the bytes are."""
+"""Files that are damaged, or made by somebody else: what is wrong and where, as a StoreError, whatever it is."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from stages.events import Content
 from store import trace
-from store.api import Batch, CorruptRecord, StoreError, StoreUnavailable
+from store.api import CorruptRecord, StoreError, StoreUnavailable
 from store.sqlite import SqliteStore
 from tests.support.store import batches, opening, record, words
 
@@ -51,7 +51,8 @@ def test_any_value_in_any_column(path: Path) -> None:
         for column in columns:
             conn = sqlite3.connect(path)
             for value in VALUES:
-                with conn:
+                # An id takes numbers only.
+                with suppress(sqlite3.IntegrityError), conn:
                     conn.execute(f"UPDATE OR IGNORE {table} SET {column}=?", (value,))
                 read_all(path)
             conn.close()
@@ -73,19 +74,6 @@ def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_one_sessions_events_do_not_harm_the_others(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "sessions.db", window_s=0.1)
-    wrong, right = store.writer(opening("wrong")), store.writer(opening("right"))
-    text: Any = b"no text"
-    wrong.append(Batch("served", "semantic", 0, 0, [Content(0, text, (0, 7))], [0]))
-    record(right, batches(words(5), size=3)).close("closed")
-    right.committed().result(10)
-    with pytest.raises(StoreError, match="session wrong"):
-        wrong.committed().result(10)
-    assert store.info("right").state == "closed"
-    store.close()
-
-
 # --- traces ---------------------------------------------------------------------------------------------------------
 
 
@@ -100,7 +88,7 @@ def test_a_trace_with_what_cannot_be_stored(field: str) -> None:
     else:
         line[field] = 10**30
     data = "\n".join([json.dumps(opened), json.dumps(line), *rest]).encode()
-    with pytest.raises(CorruptRecord, match="line [12]"):
+    with pytest.raises(CorruptRecord, match=r"line [12]"):
         list(trace.loads(data))
 
 
