@@ -50,7 +50,8 @@ def run_replay(
         if fail_fast and at_least(result.verdict, "changed"):
             break
     if results and not unreadable and all(result.not_compared and not result.splits for result in results):
-        raise BadSplit(f"nothing was compared: no session allows {', '.join(splits)} ({results[0].notes[-1]})")
+        why = results[0].notes[-1].removeprefix("not compared: ")
+        raise BadSplit(f"nothing was compared: no session allows {', '.join(splits)} ({why})")
     name = parser if isinstance(parser, str) or parser is None else parser.id
     return make_report(results, unreadable, parser=name, sources=sources, splits=splits, layer=layer)
 

@@ -50,7 +50,8 @@ def sessions() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_(store: str, limit: int, state: Any, as_json: bool) -> None:
     """The newest sessions."""
-    _print(opened(store).sessions(state=state, limit=limit), as_json)
+    if not _print(opened(store).sessions(state=state, limit=limit), as_json) and not as_json:
+        click.echo("no sessions", err=True)
 
 
 @sessions.command()
@@ -139,7 +140,8 @@ def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
         else:
             infos = list(found)
             count = len(infos)
-            _list(Console(highlight=False), infos)
+            if infos:
+                _list(Console(highlight=False), infos)
     except StoreError as error:
         unreadable(error)
     return count

@@ -323,6 +323,7 @@ async def test_scripts_from_a_file(tmp_path: Path) -> None:
         ('{"scripts": [{"steps": ["a", 5]}]}', "script 1, step 2"),
         ('{"scripts": [{"steps": [{"hex": ["zz"]}]}]}', "script 1, step 1"),
         ('{"scripts": [{"steps": [{"hex": ["00"], "ids": [1, 2]}]}]}', "2 ids for 1 pieces"),
+        ('{"scripts": [{"steps": [{"text": "Hi"}]}]}', 'step 1: expected a "text", {"hex": ["f09f"]}, '),
         ('{"scripts": [{"steps": [["nonsense"]]}]}', "script 1, step 1"),
         ('{"scripts": [{"steps": [], "speed": 1}]}', "speed"),
     ],
