@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +141,16 @@ def folded(opened: Opening, steps: list[Input], layers: catalog.Layers) -> list[
 # --- live -----------------------------------------------------------------------------------------------------------
 
 
+AHEAD = "live, engine running ahead"
+AWAITED = "live, every token awaited"
+LOCKSTEP = "live, a token only when the last one's frame is read"
+
+
 class Lockstep(ListStream):
     """Gives the next input only when the frame of the one before was read."""
 
     def __init__(self, groups: list[list[Input]]) -> None:
-        super().__init__(groups)
+        super().__init__(groups[::-1])
         self._go = anyio.Event()
 
     def read(self) -> None:
@@ -152,16 +158,19 @@ class Lockstep(ListStream):
         self._go.set()
 
     async def receive(self) -> list[Input]:
-        group = await super().receive()
+        if not self._groups:
+            raise anyio.EndOfStream
+        group = self._groups.pop()
         if type(group[0]) is TokensInput:
             await self._go.wait()
             self._go = anyio.Event()
         return group
 
 
-async def _live(opened: Opening, steps: list[Input], store: EventStore | None, *, awaited: bool) -> None:
-    groups = [[step] for step in steps] if awaited else [steps[i : i + 256] for i in range(0, len(steps), 256)]
-    stream = Lockstep(groups) if awaited else ListStream(groups)
+async def _live(opened: Opening, steps: list[Input], store: EventStore | None, mode: str) -> None:
+    size = 256 if mode == AHEAD else 1
+    groups = [steps[i : i + size] for i in range(0, len(steps), size)]
+    stream = Lockstep(groups) if mode == LOCKSTEP else ListStream(groups)
     writer = store.writer(opened) if store is not None else None
     recorder = SessionRecorder(writer, lambda: time.monotonic_ns() - start)
     start = time.monotonic_ns()
@@ -173,6 +182,24 @@ async def _live(opened: Opening, steps: list[Input], store: EventStore | None, *
                 if isinstance(stream, Lockstep):
                     stream.read()
     recorder.close("closed")
+
+
+async def _bare_chain(n: int, hops: int = 4) -> None:
+    """What the event loop and anyio's streams take by themselves: one item at a time through four channels."""
+
+    async def carry(inbox: Any, outbox: Any) -> None:
+        async with inbox, outbox:
+            async for item in inbox:
+                await outbox.send(item)
+
+    ends = [anyio.create_memory_object_stream[int](2) for _ in range(hops)]
+    async with anyio.create_task_group() as tasks:
+        for (_, inbox), (outbox, _) in pairwise(ends):
+            tasks.start_soon(carry, inbox, outbox)
+        async with ends[0][0] as first, ends[-1][1] as last:
+            for item in range(n):
+                await first.send(item)
+                await last.receive()
 
 
 def _sessions() -> Iterator[Opening]:
@@ -187,22 +214,24 @@ def bench_live(rows: list[tuple[str, float, str]]) -> None:
     # Every step makes a frame: a line feed would be held back, and in lockstep nothing would follow it.
     steps = [step for step in inputs(TOKENS) if not (isinstance(step, TokensInput) and step.text.isspace())]
     fresh = _sessions()
+    uvloop = {"use_uvloop": True}
+    bare = per_token(lambda: anyio.run(_bare_chain, TOKENS, backend_options=uvloop))
+    rows.append(("bare chain of four channels, an item at a time", bare, "µs/token"))
     for recording in (False, True):
-        for awaited in (False, True):
+        for mode in (AHEAD, AWAITED, LOCKSTEP):
             with tempfile.TemporaryDirectory() as folder:
                 store = open_store(str(Path(folder) / "bench.db")) if recording else None
 
-                def work(store: EventStore | None = store, awaited: bool = awaited) -> None:
+                def work(store: EventStore | None = store, mode: str = mode) -> None:
                     anyio.run(
-                        lambda: _live(next(fresh), steps, store, awaited=awaited),
+                        lambda: _live(next(fresh), steps, store, mode),
                         backend_options={"use_uvloop": True},
                     )
                     if store is not None:
                         store.flush()
 
                 work()
-                name = "live, every token awaited" if awaited else "live, engine running ahead"
-                rows.append((f"{name}, {'recorded' if recording else 'not recorded'}", per_token(work), "µs/token"))
+                rows.append((f"{mode}, {'recorded' if recording else 'not recorded'}", per_token(work), "µs/token"))
                 if store is not None:
                     store.close()
 
