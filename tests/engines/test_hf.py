@@ -97,6 +97,10 @@ def is_utf8(data: bytes) -> bool:
 
 def test_what_cannot_be_loaded_says_why(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EngineLoadError, match=r"there is no model in the folder .*missing the tokenizer"):
+        HfEngine(tmp_path).load()
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(EngineLoadError, match="cannot load the model"):
         HfEngine(tmp_path).load()
     with pytest.raises(RuntimeError, match="enter the engine"):
