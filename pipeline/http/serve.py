@@ -135,7 +135,8 @@ async def serve_session(session: Session, receive: Receive, send: Send, writing:
             tasks.cancel_scope.cancel()
     finally:
         session.recorder.sent(writer.seq, writer.size)
-        session.recorder.close("aborted" if session.aborted_by else "closed")
+        # Closed is only what came to its own end: a stage of ours that raised has none.
+        session.recorder.close("closed" if session.ended and not session.aborted_by else "aborted")
         _log(session, writer)
 
 

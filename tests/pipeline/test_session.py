@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 
 from pipeline.channels import MAX_BYTES, MAX_EVENTS, slices
+from pipeline.http.serve import serve_session
 from pipeline.recorder import SessionRecorder
 from pipeline.session import Session, stop_watch
 from replay import derive
 from stages import catalog
 from stages.events import AbortInput, Block, Comment, Content, Event, Failure, Frame, Head, Input, Tick, TokensInput
 from stages.opening import Opening
-from tests.support.live import OUTPUTS, ListStream, Taps, opening, run_live, tokens, whole
+from tests.support.live import OUTPUTS, ListStream, Taps, drained, opening, run_live, tokens, whole
 
 SIZE = 2
 CHANNELS = 4
@@ -103,14 +105,11 @@ async def test_an_abort_is_the_last_input_and_the_stages_run_to_their_end(by: An
 async def test_an_abort_after_the_last_input_changes_nothing() -> None:
     inputs = whole([tokens("Two a day.", 1)])
     session = started(opening(), ListStream([inputs]), Taps(), keep_alive=0)
-    frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         await settle()
         session.abort("client")
-        async with session.frames as reader:
-            async for batch in reader:
-                frames += batch
+        frames = await drained(session)
     assert session.aborted_by is None
     assert frames == derive(session.opening, inputs).frame.events
 
@@ -121,14 +120,11 @@ async def test_an_abort_while_the_source_is_blocked_loses_nothing() -> None:
     stream = ListStream([inputs[i : i + 256] for i in range(0, len(inputs), 256)])
     taps = Taps()
     session = started(opening("plain"), stream, taps, keep_alive=0)
-    frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         await settle()
         session.abort("client")
-        async with session.frames as reader:
-            async for batch in reader:
-                frames += batch
+        frames = await drained(session)
     recorded = taps.events("engine")
     assert recorded == [*inputs[: len(recorded) - 1], AbortInput("client")]
     assert frames == derive(session.opening, recorded).frame.events
@@ -258,6 +254,54 @@ async def test_a_parser_that_raises_ends_the_session_with_the_protocol_s_error(
     # What the engine had said by then is recorded.
     assert taps.events("engine") == inputs[: len(taps.events("engine"))]
     assert len(taps.events("engine")) > after
+
+
+class BrokenFramer:
+    """A stage of ours with a bug."""
+
+    id = "broken@1"
+
+    def start(self, opening: Opening) -> Any:
+        """See Stage."""
+        return self
+
+    def resume(self, opening: Opening, snapshot: Any) -> Any:
+        """See Stage."""
+        return self
+
+    def step(self, event: Any, out: list[Any]) -> None:
+        """See Machine."""
+        raise ValueError("a bug")
+
+    def snapshot(self) -> Any:
+        """Not used here."""
+        raise NotImplementedError
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("broken", "state"), [(False, "closed"), (True, "aborted")])
+async def test_closed_is_only_what_came_to_its_own_end(broken: bool, state: str) -> None:
+    inputs = whole([tokens("Two a day.", 1)])[: 4 if broken else None]
+    opened = opening("plain")
+    layers = catalog.layers(opened)
+    if broken:
+        layers = msgspec.structs.replace(layers, framer=BrokenFramer())
+    taps = Taps()
+    stream = ListStream([[event] for event in inputs], endless=broken)
+    session = Session(opened, layers, stream, SessionRecorder(taps, lambda: 0), keep_alive=0)
+
+    async def silent() -> Any:
+        await anyio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        await checkpoint()
+
+    try:
+        with anyio.fail_after(20):
+            await serve_session(session, silent, send, anyio.CancelScope(shield=True))
+    except* ValueError as raised:
+        assert broken, raised
+    assert taps.state == state
 
 
 def test_the_watch_sees_the_stop_string_on_the_step_that_completes_it() -> None:

@@ -42,6 +42,7 @@ def opening(
 ) -> Opening:
     """An opening with two tools, streaming unless told otherwise."""
     wanted: dict[str, Any] = {"stream": True, "tools": TOOLS, **ask}
+    # A call policy is a Literal; parametrized tests give a str.
     made = Opening(
         session="0" * 31 + "1", key="k" * 32, response_id="chatcmpl-1", created=1760000000, opened=1760000000 * 10**9,
         model="demo-1", ask=Ask(**wanted), parser=parser, tokenizer=tokenizer, calls=calls,  # type: ignore[arg-type]
@@ -82,6 +83,7 @@ class Taps:
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.incomplete = False
+        self.state: str | None = None
 
     def append(self, batch: Batch) -> None:
         """See SessionWriter."""
@@ -89,6 +91,7 @@ class Taps:
 
     def close(self, state: str) -> None:
         """See SessionWriter."""
+        self.state = state
 
     def committed(self) -> Any:
         """Not asked for here."""
@@ -108,6 +111,15 @@ class Taps:
         return [cause for batch in self.batches if batch.layer == layer for cause in batch.causes]
 
 
+async def drained(session: Session) -> list[Frame]:
+    """All frames of a session that runs, read to the end."""
+    frames: list[Frame] = []
+    async with session.frames as reader:
+        async for batch in reader:
+            frames += batch
+    return frames
+
+
 async def run_live(
     opened: Opening,
     groups: Sequence[list[Input]],
@@ -121,12 +133,9 @@ async def run_live(
         opened, catalog.layers(opened, parser), ListStream(groups), SessionRecorder(writer, lambda: 0),
         channel_size=channel_size, keep_alive=0,
     )  # fmt: skip
-    frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
-        async with session.frames as reader:
-            async for batch in reader:
-                frames += batch
+        frames = await drained(session)
     return frames, session
 
 
