@@ -113,7 +113,7 @@ async def run_stage(
                         done += made
                         causes += [seq] * made
                     seq += 1
-            except Exception as error:
+            except Exception as error:  # a user's stage may raise anything
                 if failed is None:
                     raise
                 del out[done:]

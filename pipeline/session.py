@@ -51,7 +51,7 @@ def stop_watch(opening: Opening, layers: Layers) -> Watch | None:
     if not opening.ask.stop:
         return None
     machine: Machine[Input, Semantic] | None = None
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # a user's parser may raise anything
         machine = layers.semantic.start(opening)
 
     def watch(event: Input) -> str | None:
@@ -61,7 +61,7 @@ def stop_watch(opening: Opening, layers: Layers) -> Watch | None:
         out: list[Semantic] = []
         try:
             machine.step(event, out)
-        except Exception:
+        except Exception:  # as above
             machine = None
             return None
         for made in out:

@@ -102,7 +102,7 @@ def _file(parser: str, path: Path) -> ModuleType:
     sys.modules[name] = module  # classes look their module up there
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # undone whatever was raised, and raised on
         del sys.modules[name]
         raise
     return module

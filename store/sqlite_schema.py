@@ -74,7 +74,7 @@ def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -
         _patient(partial(_prepare, path, conn, create), busy_s)
         conn.execute(f"PRAGMA synchronous={durability}")
         return conn
-    except BaseException as error:
+    except BaseException as error:  # closed whatever was raised, and raised on
         if conn is not None:
             conn.close()
         if isinstance(error, SQLITE_ERRORS):

@@ -99,7 +99,7 @@ def transaction(conn: sqlite3.Connection) -> Generator[None]:
     try:
         yield
         conn.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # rolled back whatever was raised, and raised on
         # Some errors (disk full) have ended it already.
         if conn.in_transaction:
             conn.execute("ROLLBACK")

@@ -135,8 +135,9 @@ def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
     count = 0
     try:
         if as_json:
-            for count, info in enumerate(found, 1):  # noqa: B007
+            for info in found:
                 click.echo(msgspec.json.encode(info))
+                count += 1
         else:
             infos = list(found)
             count = len(infos)

@@ -266,7 +266,7 @@ class EngineLoop:
             work()
         except RequestError as error:
             stream.put([refusal(error)])
-        except Exception:
+        except Exception:  # whatever the model's code raises for this request, the others go on
             logger.exception("session %s: the engine failed on it; the others go on", request.session)
             stream.put([FAILED])
 
@@ -283,7 +283,7 @@ class EngineLoop:
                     self._join_and_leave()
                     if not self._iterate():
                         self._wake.wait()
-        except BaseException:
+        except BaseException:  # the thread ends here, and whoever waits for it must be told
             logger.critical("the engine's loop died; nothing can be served any more", exc_info=True)
             last = DEAD
         finally:

@@ -197,7 +197,7 @@ class ScriptedStream:
                     break
         except RequestError as error:
             taken.append(refusal(error))
-        except Exception:
+        except Exception:  # a script's own exception is any: it fails this request alone
             logger.exception("session %s: the engine failed on it; the others go on", self._session)
             taken.append(FAILED)
         self._taken += steps

