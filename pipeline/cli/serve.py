@@ -34,7 +34,7 @@ from store.api import EventStore, StoreError
 BANNER = """
 Playhead serves {model} at {url}   (parser {parser}, recording {record})
 
-  curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
+  curl -sN {url}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
          "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
 

@@ -105,11 +105,12 @@ async def test_an_abort_is_the_last_input_and_the_stages_run_to_their_end(by: An
 async def test_an_abort_after_the_last_input_changes_nothing() -> None:
     inputs = whole([tokens("Two a day.", 1)])
     session = started(opening(), ListStream([inputs]), Taps(), keep_alive=0)
+    frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         await settle()
         session.abort("client")
-        frames = await drained(session)
+        frames += await drained(session)
     assert session.aborted_by is None
     assert frames == derive(session.opening, inputs).frame.events
 
@@ -120,11 +121,12 @@ async def test_an_abort_while_the_source_is_blocked_loses_nothing() -> None:
     stream = ListStream([inputs[i : i + 256] for i in range(0, len(inputs), 256)])
     taps = Taps()
     session = started(opening("plain"), stream, taps, keep_alive=0)
+    frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         await settle()
         session.abort("client")
-        frames = await drained(session)
+        frames += await drained(session)
     recorded = taps.events("engine")
     assert recorded == [*inputs[: len(recorded) - 1], AbortInput("client")]
     assert frames == derive(session.opening, recorded).frame.events

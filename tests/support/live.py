@@ -133,9 +133,10 @@ async def run_live(
         opened, catalog.layers(opened, parser), ListStream(groups), SessionRecorder(writer, lambda: 0),
         channel_size=channel_size, keep_alive=0,
     )  # fmt: skip
+    frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
-        frames = await drained(session)
+        frames += await drained(session)
     return frames, session
 
 
