@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -13,14 +14,22 @@ from stages.errors import UnknownName
 from stages.events import Input, Semantic
 from stages.opening import Opening, TokenizerFacts
 from stages.parse.format import Format
+from stages.parse.formats import FORMATS
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN
 from stages.parse.parser import Parser
+from stages.parse.reasonings import REASONINGS, VERSION
 from stages.protocols import openai_chat
 from stages.stage import Chain, Stage
 
-_FORMATS: Final[tuple[Format, ...]] = (PLAIN, HERMES)
-_BY_NAME: Final[dict[str, Format]] = {name: form for form in _FORMATS for name in (form.name, *form.aliases)}
+
+def _key(name: str) -> str:
+    """Case, and which of ``-_.`` stands between the words, do not matter."""
+    return name.strip().lower().replace("_", "-").replace(".", "-")
+
+
+_BY_NAME: Final[dict[str, Format]] = {_key(name): form for form in FORMATS for name in (form.name, *form.aliases)}
+_REASONINGS: Final = {_key(name): table for name, table in REASONINGS.items()}
 
 
 class ParserEntry(msgspec.Struct, frozen=True):
@@ -54,16 +63,35 @@ PROTOCOLS: Final[dict[str, ProtocolEntry]] = {"chat": ProtocolEntry(openai_chat.
 
 
 def parser(name: str) -> Stage[Input, Semantic]:
-    """The parser of this name or alias (case does not matter). Raises UnknownName, which names the nearest."""
-    form = _BY_NAME.get(name.strip().lower())
+    """The parser of this name or alias, or of a pair ``reasoning+tools``. Raises UnknownName, with the nearest name."""
+    first, plus, second = name.partition("+")
+    return Parser(_pair(first, second) if plus else _form(name))
+
+
+def _form(name: str) -> Format:
+    form = _BY_NAME.get(_key(name))
     if form is None:
-        raise UnknownName(_unknown("parser", name, _BY_NAME, [form.name for form in _FORMATS]))
-    return Parser(form)
+        raise UnknownName(_unknown("parser", name, _BY_NAME, [form.name for form in FORMATS]))
+    return form
+
+
+def _pair(first: str, second: str) -> Format:
+    """The reasoning of the first, the calls of the second."""
+    calls = _form(second)
+    key = _key(first)
+    reasoning = _BY_NAME[key].reasoning if key in _BY_NAME else _REASONINGS.get(key)
+    if key in _REASONINGS:
+        reasoning = _REASONINGS[key]
+    elif key not in _BY_NAME:
+        known = dict.fromkeys((*_REASONINGS, *_BY_NAME))
+        raise UnknownName(_unknown("reasoning", first, known, [*REASONINGS]))
+    return replace(calls, name=f"{first.strip().lower()}+{calls.name}", version=calls.version + VERSION - 1,
+                   aliases=(), reasoning=reasoning)  # fmt: skip
 
 
 def names() -> list[ParserEntry]:
     """All parsers."""
-    return [ParserEntry(form.name, form.aliases, form.id, form.models, form.grammar, form.summary) for form in _FORMATS]
+    return [ParserEntry(form.name, form.aliases, form.id, form.models, form.grammar, form.summary) for form in FORMATS]
 
 
 def detect(template: str | None, tokenizer: TokenizerFacts, model: str) -> str:
@@ -107,8 +135,8 @@ def stage_ids(layers: Layers) -> dict[str, str]:
     return {role: stage.id for role, stage in stages.items()}
 
 
-def _unknown(what: str, name: str, known: dict[str, Any], names: Sequence[str]) -> str:
+def _unknown(what: str, name: str, known: Iterable[str], names: Sequence[str]) -> str:
     """``known``: names and aliases; ``names``: without aliases."""
-    near = difflib.get_close_matches(name.strip().lower(), known, n=1)
+    near = difflib.get_close_matches(_key(name), known, n=1)
     meant = f"; did you mean {near[0]}?" if near else "."
     return f"no {what} {name!r}{meant} There {'are' if len(names) > 1 else 'is'} {', '.join(names)}"

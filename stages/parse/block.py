@@ -1,4 +1,4 @@
-"""One choice's call block: its engine, the guard before it, and what happens when it is not a call."""
+"""One choice's call block: its engine, and what happens when it is not a call."""
 
 from __future__ import annotations
 
@@ -9,101 +9,62 @@ import msgspec
 
 from stages.events import Content, Dropped, FaultCode
 from stages.parse.format import Calls
+from stages.parse.site import Site
 from stages.parse.text import OUT
-from stages.parse.writer import Writer, pack, unpack
 
 SPACE: Final = re.compile(f"[ \t\r\n{OUT}]*")
 """White space; foreign special tokens in it do not matter."""
 
 
 class BlockState(msgspec.Struct, frozen=True):
-    """A block's snapshot; texts are packed."""
+    """A block's snapshot."""
 
-    opener: bytes
-    guarded: bytes
-    batch: str
-    probe: tuple[int, int]
+    bare: bool
+    guarded: bool
+    space: int
     engine: bytes
 
 
 class Block:
     """What stands between a call opener and its closer, for the scanner, which owns the modes."""
 
-    __slots__ = ("_batch", "_calls", "_guarded", "_header", "_opener", "_probe", "engine", "writer")
+    __slots__ = ("_guarded", "_space", "bare", "engine", "writer")
 
-    def __init__(self, calls: Calls, writer: Writer) -> None:
-        self.writer = writer
-        self.engine = calls.engine(writer)
-        self._calls = calls
-        self._header = calls.header
-        self._batch = ""
-        """What may still come before the header."""
-        self._opener = ""
-        self._guarded: list[str] = []
-        self._probe = (0, 0)
-        """How much of the header was seen: literals, characters of the next."""
+    def __init__(self, calls: Calls, site: Site) -> None:
+        self.writer = site.writer
+        self.engine = calls.engine(site)
+        self.bare = False
+        """The block has no opener."""
+        self._guarded = False
+        """It was opened in reasoning."""
+        self._space = 0
+        """Characters of white space before the opener, in its region."""
 
     @property
     def since(self) -> int:
         """The first byte of what is undecided here; the writer's position if nothing is."""
         return self.engine.since if self.writer.raw is None else self.writer.base
 
-    # --- the guard: a marker that may be a mere mention --------------------------------------------------------------
+    @property
+    def mention(self) -> bool:
+        """Nothing has been read yet that makes a call of it."""
+        return self.writer.raw is not None and not self.engine.sure
 
-    def suspect(self, opener: str, *, batch: bool) -> None:
-        """Only the header that must follow tells whether ``opener`` opens a block. ``batch``: also one of many."""
-        self._opener = opener
-        self._batch = self._calls.batch if batch else ""
-        self._guarded = []
-        self._probe = (0, 0)
-
-    def test(self, text: str, i: int) -> tuple[int, bool | None]:
-        """Read on from ``i``: where reading stopped, and the answer, None where it is still open."""
-        header = self._header
-        k, at = self._probe
-        start = i
-        answer: bool | None = None
-        while i < len(text):
-            if k == len(header):
-                break
-            if at == 0:
-                match = SPACE.match(text, i)
-                i = match.end() if match else i
-                if i == len(text):
-                    break
-            if k == 0 and text[i] == self._batch:
-                self._batch = ""
-                i += 1
-                continue
-            if text[i] != header[k][at]:
-                answer = False
-                break
-            i += 1
-            k, at = (k + 1, 0) if at + 1 == len(header[k]) else (k, at + 1)
-        self._probe = k, at
-        self._guarded.append(text[start:i])
-        return i, True if k == len(header) else answer
-
-    def cleared(self) -> str:
-        """It was a mention: the raw text since the opener."""
-        raw = "".join((self._opener, *self._guarded))
-        self._guarded.clear()
-        return raw
-
-    def confirmed(self) -> str:
-        """It is a block: opens it; returns the raw text behind the opener, for the engine."""
-        rest = "".join(self._guarded)
-        self._guarded.clear()
+    def open(self, opener: str, space: str, guarded: bool) -> None:
+        """An opener, and the white space held before it: begins a region with them."""
+        self.bare = not opener
+        self._guarded = guarded
+        self._space = len(space)
         self.writer.begin()
-        self.open(self._opener)
-        return rest
-
-    # --- the block ---------------------------------------------------------------------------------------------------
-
-    def open(self, opener: str) -> None:
-        """The opener, in a region that has begun."""
+        if space:
+            self.writer.marker(space)
         self.writer.literal(opener)
-        self.engine.begin()
+        self.engine.begin(opener, guarded)
+
+    def cleared(self) -> tuple[str, str]:
+        """It was a mention: the white space before it, and its raw text."""
+        raw = self.writer.rollback()
+        return raw[: self._space], raw[self._space :]
 
     def broken(self, code: FaultCode, char: str) -> str | None:
         """The grammar breaks at ``char``. The raw text, if the call can be taken back; None: its honest prefix stands,
@@ -121,10 +82,18 @@ class Block:
 
     def taken_back(self, code: FaultCode, detail: str) -> str:
         """Forget the uncommitted call; returns its raw text, which is to be delivered as content."""
-        src = self.writer.base, self.writer.pos
-        raw = self.writer.rollback()
-        self.writer.fault(code, src, detail=detail)
+        end = self.writer.pos
+        raw = self._raw()
+        self.writer.fault(code, (self.writer.pos, end), detail=detail)
         return raw
+
+    def _raw(self) -> str:
+        """Forget the region; its raw text. White space that it took from the end of reasoning stays structure."""
+        raw = self.writer.rollback()
+        if not self._guarded or not self._space:
+            return raw
+        self.writer.marker(raw[: self._space])
+        return raw[self._space :]
 
     def overflow(self) -> str | None:
         """Too much is undecided: the call ends here. The raw text, if the call can be taken back; None: what was held
@@ -143,7 +112,7 @@ class Block:
         writer = self.writer
         if writer.raw is not None:
             writer.take(tail)
-            raw = writer.rollback()
+            raw = self._raw()
             writer.fault(FaultCode.UNCLOSED_CALL, writer.take(raw), raw, "output ended before the call was known")
             return
         kept, start = self.engine.kept()
@@ -155,13 +124,9 @@ class Block:
 
     def snapshot(self) -> BlockState:
         """The state as plain data."""
-        return BlockState(
-            pack(self._opener), pack("".join(self._guarded)), self._batch, self._probe, self.engine.snapshot()
-        )
+        return BlockState(self.bare, self._guarded, self._space, self.engine.snapshot())
 
     def restore(self, state: BlockState) -> None:
         """Continue from ``snapshot``."""
-        self._opener = unpack(state.opener)
-        self._guarded = [unpack(state.guarded)]
-        self._batch, self._probe = state.batch, state.probe
+        self.bare, self._guarded, self._space = state.bare, state.guarded, state.space
         self.engine.restore(state.engine)

@@ -20,9 +20,12 @@ from stages.opening import Opening
 from stages.parse import text as tx
 from stages.parse.format import Format
 from stages.parse.held import ScannerState
-from stages.parse.markers import Find, Plan, Special
+from stages.parse.lexicon import Find
+from stages.parse.markers import Plan, Special
 from stages.parse.modes import Mode, Role
 from stages.parse.scanner import Scanner
+from stages.parse.site import Site
+from stages.parse.types import Tools
 from stages.parse.writer import Text, Writer, pack, unpack
 
 
@@ -45,11 +48,13 @@ class Choice:
         "writer",
     )  # fmt: skip
 
-    def __init__(self, form: Format, plan: Plan, opening: Opening, index: int, mode: Mode) -> None:
+    def __init__(self, form: Format, plan: Plan, opening: Opening, tools: Tools, index: int, mode: Mode) -> None:
         self.index = index
         self.special = plan.special
-        self.writer = Writer(index, opening.key, opening.calls == "whole", tx.Alphabet())
-        self.scanner = Scanner(form, plan, self.writer, opening.max_held, mode)
+        lexicon = plan.by_id.lexicon
+        ids = "call" if form.calls is None else form.calls.ids
+        self.writer = Writer(index, opening.key, opening.calls == "whole", tx.Alphabet(lexicon.chars), ids)
+        self.scanner = Scanner(form, plan, Site(self.writer, tools, lexicon), opening.max_held, mode)
         self.ids: bool | None = None
         """Steps carry ids and bytes; None: not known yet."""
         self.partial = b""

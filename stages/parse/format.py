@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from stages.events import FaultCode
-from stages.parse.writer import Writer
+from stages.opening import TokenizerFacts
+from stages.parse.site import Site
+
+Trim: TypeAlias = Literal["none", "newlines", "space"]
+"""Which white space is structure where a marker meets text."""
+TRIMS: dict[Trim, str] = {"none": "", "newlines": "\n", "space": " \t\r\n"}
 
 
 class CallEngine(Protocol):
     """Reads call blocks, from behind the opener on. One per choice; it writes through the choice's Writer.
 
-    Every character it consumes goes through exactly one of ``marker``, ``take`` and ``arguments`` of the writer. It
-    ends a call as complete only when the arguments it wrote are one JSON object.
+    Every character it consumes goes through exactly one method of the writer. It ends a call as complete only when the
+    arguments it wrote are one JSON object. It knows nothing of steps: what it cannot decide yet it leaves unread.
     """
 
     verdict: int
-    """How the last ``feed`` ended: MORE, LEAVE, REPAIR, BROKEN or SPOILED of ``engines``."""
+    """How the last ``feed`` ended: MORE, LEAVE, REPAIR, BROKEN, SPOILED, DONE or TEXT of ``engines``."""
     code: FaultCode
     """With BROKEN and SPOILED: what was wrong."""
 
     @property
     def busy(self) -> bool:
-        """A call has begun in this block and has not ended."""
+        """A call has begun in this block and has not ended (or the block is too short to say)."""
         ...
 
     @property
     def seen(self) -> bool:
-        """A call of this block was sent."""
+        """This is a block beyond doubt: its closer is consumed also behind a call that was taken back."""
         ...
 
-    def begin(self) -> None:
-        """A block opens."""
+    @property
+    def sure(self) -> bool:
+        """The header of a call was read: the opener was no mere mention. Until then a block that breaks, or is cut, in
+        reasoning stays reasoning, and a bare one is an ordinary answer. True from the call's name on at the latest."""
         ...
 
-    def feed(self, text: str, i: int) -> int:
-        """Read internal text from ``i`` on; returns the index of the first character that was not consumed."""
+    def begin(self, opener: str, guarded: bool) -> None:
+        """A block opens, in a region of the writer that has begun. ``opener``: the literal, or "" for a bare block,
+        whose first character is still to be read. ``guarded``: in reasoning, where models write about markers."""
+        ...
+
+    def feed(self, text: str, i: int, final: bool) -> int:
+        """Read internal text from ``i`` on; returns the index of the first character that was not consumed.
+
+        With MORE, ``text[i:]`` is undecided (what may become a literal): it comes again with more behind it. ``final``:
+        nothing more comes: all is to be consumed, or a verdict given; ``text`` may be empty.
+        """
         ...
 
     def repaired(self) -> None:
@@ -70,26 +86,61 @@ class CallEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Tag-pair reasoning. White space around the tags follows one rule: one newline behind the opener, the run of
-    newlines before the closer and the run behind it are structure."""
+    """Reasoning between literals.
 
-    opener: str
-    closer: str
-    turns: tuple[str, ...]
-    """What opens a turn in the prompt: older turns' reasoning does not count."""
+    ``turns``: what opens a turn in the prompt: older turns' reasoning does not count. ``inside``: where the prompt is
+    not known, or no opener exists, output begins inside. ``trim``: at both ends, and between closer and content; of
+    newlines only the first behind the opener. ``again``: it may open again in content; parts are joined by a newline.
+    ``label``: the line behind the opener is structure. ``calls``: a call opener inside ends reasoning, is text, or is a
+    call inside, behind which reasoning goes on. ``stray``: a closer in content is swallowed before the first visible
+    character, always, or never. ``wrapper``: literals that may stand around the whole answer behind the closer.
+    ``prefix``: what is put before all content (the opener that the prompt had, for those who want no split).
+    """
+
+    openers: tuple[str, ...]
+    closers: tuple[str, ...]
+    turns: tuple[str, ...] = ()
+    inside: bool = False
+    trim: Trim = "newlines"
+    again: bool = False
+    label: bool = False
+    calls: Literal["end", "text", "inside"] = "end"
+    stray: Literal["lead", "always", "never"] = "lead"
+    wrapper: tuple[str, str] | None = None
+    prefix: str = ""
+
+    def literals(self) -> Iterator[str]:
+        """All literals."""
+        yield from self.openers
+        yield from self.closers
+        yield from self.wrapper or ()
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Tagged calls. ``header``: literals, white space allowed before each, that tell a call from a mention of the
-    marker inside reasoning: only with them the marker ends reasoning. ``batch``: a character that may stand before the
-    header where it is not reasoning that ends, but a broken call."""
+    """Blocks of calls.
+
+    ``openers``: begin a block. ``closers``: end one, where the engine leaves that to the scanner; behind a call that
+    was taken back they are consumed, and the rest of a broken call is dropped up to one. ``literals``: further literals
+    that the engine reads (so that special tokens among them are not foreign). ``bare``: characters that, first in the
+    answer, may begin a block that has no opener. ``trim``: white space before a block. ``drop``: nothing behind a block
+    is output. ``ids``: how call ids look that are not on the wire.
+    """
 
     openers: tuple[str, ...]
-    closers: tuple[str, ...]
-    header: tuple[str, ...]
-    engine: Callable[[Writer], CallEngine]
-    batch: str = ""
+    engine: Callable[[Site], CallEngine]
+    closers: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
+    bare: str = ""
+    trim: Trim = "newlines"
+    drop: bool = False
+    ids: Literal["call", "nine"] = "call"
+
+    def all(self) -> Iterator[str]:
+        """All literals."""
+        yield from self.openers
+        yield from self.closers
+        yield from self.literals
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +159,8 @@ class Format:
     calls: Calls | None = None
     enders: tuple[str, ...] = ()
     """Ends of turn: behind one nothing is output. By id where there are ids."""
+    variant: Callable[[TokenizerFacts], Format] | None = None
+    """The table for a checkpoint, where the vocabulary tells how it spells the literals."""
 
     @property
     def id(self) -> str:

@@ -6,10 +6,12 @@ import msgspec
 
 from stages.events import Content
 from stages.parse.block import Block, BlockState
-from stages.parse.format import Format
-from stages.parse.markers import Find, Plan
+from stages.parse.format import TRIMS, Format, Reasoning
+from stages.parse.lexicon import Find
+from stages.parse.markers import Plan
 from stages.parse.modes import DROPS_SPACE, KINDS, SENDS, THINKS, Mode
-from stages.parse.writer import Text, Writer, WriterState, pack, unpack
+from stages.parse.site import Site
+from stages.parse.writer import Text, WriterState, pack, unpack
 
 
 class ScannerState(msgspec.Struct, frozen=True):
@@ -20,6 +22,8 @@ class ScannerState(msgspec.Struct, frozen=True):
     space: bytes
     back: int
     wrote: bool
+    thought: bool
+    wrapped: bool
     alphabet: tuple[tuple[bytes, str, int], ...]
     writer: WriterState
     block: BlockState | None
@@ -29,25 +33,33 @@ class Held:
     """``space``, ``tail`` and the block hold what is undecided in ``mode``."""
 
     __slots__ = (
-        "_block", "_closers", "back", "final", "kind", "limit", "mode", "plan", "scan", "scans", "space", "tail",
-        "writer", "wrote",
+        "_block", "back", "closers", "drop", "final", "kind", "limit", "mode", "plan", "reading", "reasoning", "scan",
+        "site", "space", "tail", "thought", "trim", "wrapped", "writer", "wrote",
     )  # fmt: skip
 
-    def __init__(self, form: Format, plan: Plan, writer: Writer, limit: int, mode: Mode) -> None:
+    def __init__(self, form: Format, plan: Plan, site: Site, limit: int, mode: Mode) -> None:
         self.plan = plan
-        self.scans = plan.by_id
-        self.writer = writer
+        self.reading = plan.by_id
+        self.site = site
+        self.writer = site.writer
         self.limit = limit
-        self._block = None if form.calls is None else Block(form.calls, writer)
-        self._closers = () if form.calls is None else form.calls.closers
+        self.closers = () if form.calls is None else form.calls.closers
+        self.drop = form.calls is not None and form.calls.drop
+        self.reasoning = form.reasoning or Reasoning((), ())
+        self.trim = TRIMS[self.reasoning.trim]
+        self._block = None if form.calls is None else Block(form.calls, site)
         self.tail = ""
         """What may become a marker."""
         self.space: list[str] = []
         """White space that a marker may drop."""
-        self.back = Mode.REASONING
-        """In GUARD: where to return."""
+        self.back = Mode.CONTENT
+        """In CALL: where the block was opened, where that matters."""
         self.wrote = False
         """Content was begun."""
+        self.thought = False
+        """Reasoning was begun."""
+        self.wrapped = False
+        """The wrapper of the answer is open."""
         self.final = False
         """The output ended: nothing can become a marker any more."""
         self._to(mode)
@@ -60,7 +72,7 @@ class Held:
     @property
     def thinks(self) -> bool:
         """Inside reasoning."""
-        return self.mode in THINKS or (self.mode is Mode.GUARD and self.back in THINKS)
+        return self.mode in THINKS or (self.mode is Mode.CALL and self.back in THINKS and self.block.mention)
 
     @property
     def idle(self) -> bool:
@@ -70,13 +82,14 @@ class Held:
     @property
     def flow(self) -> Find | None:
         """Text in which this finds nothing is arguments of the open call, as it is; None: no such thing can be said."""
-        if self.mode is not Mode.CALL or self.writer.raw is not None or self.writer.mark:
+        if self.mode is not Mode.CALL or self.tail or self.writer.raw is not None or self.writer.mark:
             return None
         return self.block.engine.flow
 
     def resolve(self, *, ids: bool) -> None:
         """Whether ids tell what is a special token, or text has to."""
-        self.scans = self.plan.by_id if ids else self.plan.by_text
+        self.reading = self.plan.by_id if ids else self.plan.by_text
+        self.site.lexicon = self.reading.lexicon
         self._to(self.mode)
 
     @property
@@ -88,7 +101,7 @@ class Held:
     def _to(self, mode: Mode) -> None:
         self.mode = mode
         self.kind: Text = KINDS.get(mode, Content)
-        self.scan = self.scans.get(mode) or self.scans[Mode.CONTENT]
+        self.scan = self.reading.scans.get(mode) or self.reading.scans[Mode.CONTENT]
 
     def _since(self) -> int:
         """The first byte of the undecided region; the writer's position if there is none."""
@@ -105,8 +118,9 @@ class Held:
 
     def _text(self, head: str) -> None:
         run = ""
-        if self.scan.newline and head[-1] == "\n":
-            body = head.rstrip("\n")
+        trail = self.scan.trail
+        if trail and head[-1] in trail:
+            body = head.rstrip(trail)
             if not body:
                 self.space.append(head)
                 return
@@ -141,8 +155,8 @@ class Held:
         """The state as plain data."""
         entries = tuple((pack(char), text, size) for char, text, size in self.writer.alphabet.entries())
         return ScannerState(
-            self.mode, pack(self.tail), pack("".join(self.space)), self.back, self.wrote, entries,
-            self.writer.snapshot(), None if self._block is None else self._block.snapshot(),
+            self.mode, pack(self.tail), pack("".join(self.space)), self.back, self.wrote, self.thought, self.wrapped,
+            entries, self.writer.snapshot(), None if self._block is None else self._block.snapshot(),
         )  # fmt: skip
 
     def restore(self, state: ScannerState) -> None:
@@ -150,6 +164,7 @@ class Held:
         self.tail = unpack(state.tail)
         self.space = [unpack(state.space)] if state.space else []
         self.back, self.wrote = Mode(state.back), state.wrote
+        self.thought, self.wrapped = state.thought, state.wrapped
         self.writer.alphabet.restore((unpack(char), text, size) for char, text, size in state.alphabet)
         self.writer.restore(state.writer)
         if self._block is not None and state.block is not None:

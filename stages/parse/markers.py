@@ -2,78 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, TypeAlias
 
 from stages.opening import Ask, TokenizerFacts
-from stages.parse.format import Format
-from stages.parse.modes import LEGAL, Mode, Role
-from stages.parse.text import MARK
-
-Find: TypeAlias = Callable[[str], object]
-_NEVER: Final = re.compile(r"(?!)")
-
-
-class Scan:
-    """One mode's precompiled scan. A match with a group is a whole marker, one without is a tail to be held."""
-
-    __slots__ = ("final", "newline", "pattern", "quick")
-
-    def __init__(self, literals: Iterable[str], marks: bool, newline: bool) -> None:
-        texts = sorted(set(literals))
-        whole = [trie(texts, partial=False)] if texts else []
-        if marks:
-            whole.append(f"[{MARK}]")
-        both = f"({'|'.join(whole)})" if whole else ""
-        # A literal that begins a longer one is held at the end of the text, so the tail is tried first.
-        held = trie(texts, partial=True) if texts else ""
-        self.pattern = re.compile("|".join(filter(None, (held, both)))) if both else _NEVER
-        """Markers, and the longest tail that may become one."""
-        self.final = re.compile(both) if both else _NEVER
-        """Markers only: at the end of the output nothing can become one."""
-        self.newline = newline
-        """A trailing run of newlines is held: a marker that drops it may follow."""
-        firsts = "".join(re.escape(c) for c in sorted({t[0] for t in texts})) + (MARK if marks else "")
-        firsts += "\n" if newline else ""
-        self.quick: Find | None = re.compile(f"[{firsts}]").search if firsts else None
-        """Finds the first character that could be of interest; None: no character is."""
-
-
-def trie(texts: list[str], *, partial: bool) -> str:
-    """A pattern for any of ``texts``, longest first; or (``partial``) for a proper beginning of one at the end.
-
-    ``texts``: sorted, not empty, none empty.
-    """
-    branches: list[str] = []
-    i = 0
-    while i < len(texts):
-        first = texts[i][:1]
-        j = i
-        while j < len(texts) and texts[j][:1] == first:
-            j += 1
-        rest = [text[1:] for text in texts[i:j] if len(text) > 1]
-        branches.append(_branch(first, rest, j - i - len(rest) > 0, partial))
-        i = j
-    branches = [branch for branch in branches if branch]
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})" if branches else ""
-
-
-def _branch(first: str, rest: list[str], ends: bool, partial: bool) -> str:
-    char = re.escape(first)
-    if partial:
-        # Only a beginning of a longer literal counts.
-        deeper = trie(rest, partial=True) if rest else ""
-        return "" if not rest else f"{char}(?:\\Z|{deeper})" if deeper else f"{char}\\Z"
-    if not rest:
-        return char
-    deeper = trie(rest, partial=False)
-    return f"{char}(?:{deeper})?" if ends else f"{char}{deeper}"
+from stages.parse.format import TRIMS, Format
+from stages.parse.lexicon import Lexicon, Scan
+from stages.parse.modes import Mode, Role, legal
+from stages.parse.text import marks
 
 
 class Special:
-    """What a special token's id means here. ``role`` None: a marker of the format, found by the scans."""
+    """What a special token's id means here. ``role`` None: part of the format's literals, found by the scans."""
 
     __slots__ = ("role", "text")
 
@@ -82,32 +22,44 @@ class Special:
         self.role = role
 
 
+class Reading:
+    """The markers as they read in internal text: where ids tell what is special, or where only the text does."""
+
+    __slots__ = ("lexicon", "roles", "scans")
+
+    def __init__(self, form: Format, markers: dict[str, Role], extra: dict[str, Role], lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+        self.roles = extra | {lexicon.form(text): role for text, role in markers.items()}
+        self.scans: dict[Mode, Scan] = {}
+        for mode, roles in legal(form).items():
+            here = lexicon.forms(text for text, role in markers.items() if role in roles)
+            here |= {text: text for text in extra}
+            self.scans[mode] = Scan(here, _trail(form, mode, Role.OPEN_CALL in markers.values()))
+
+
 class Plan:
     """A format's markers, resolved for one tokenizer and one request; shared by all sessions that are alike."""
 
-    __slots__ = ("by_id", "by_text", "roles", "special")
+    __slots__ = ("bare", "by_id", "by_text", "special")
 
-    def __init__(self, markers: dict[str, Role], special: dict[int, Special], by_id: set[str], foreign: set[str],
-                 enders: set[str], blind: bool) -> None:  # fmt: skip
+    def __init__(self, special: dict[int, Special], bare: str, by_id: Reading, by_text: Reading) -> None:
         self.special = special
         """Ids that mean something by themselves."""
-        self.roles: dict[str, Role] = {**dict.fromkeys(foreign, Role.FOREIGN), **dict.fromkeys(enders, Role.ENDER)}
-        self.roles |= markers
-        extra = foreign | enders
-        self.by_text = _scans(markers, set(), extra)
-        """The scans where there are no ids: text decides everything."""
-        self.by_id = _scans(markers, by_id, extra if blind else set())
-        """The scans where there are ids."""
+        self.bare = bare
+        """First characters of an answer that may begin a block without an opener."""
+        self.by_id = by_id
+        self.by_text = by_text
 
 
-def _scans(markers: dict[str, Role], by_id: set[str], extra: set[str]) -> dict[Mode, Scan]:
-    calls = Role.OPEN_CALL in markers.values()
-    scans: dict[Mode, Scan] = {}
-    for mode, legal in LEGAL.items():
-        here = {text for text, role in markers.items() if role in legal}
-        newline = mode is Mode.REASONING or (calls and mode in (Mode.CONTENT, Mode.CONTENT_OPEN))
-        scans[mode] = Scan((here - by_id) | extra, bool(here & by_id), newline)
-    return scans
+def _trail(form: Format, mode: Mode, calls: bool) -> str:
+    """Characters of which a trailing run is held in ``mode``."""
+    if mode is Mode.REASONING and form.reasoning is not None:
+        return TRIMS[form.reasoning.trim]
+    if mode in (Mode.CONTENT, Mode.CONTENT_OPEN):
+        trail = TRIMS[form.calls.trim] if calls and form.calls is not None else ""
+        wrapped = form.reasoning is not None and form.reasoning.wrapper is not None
+        return trail or ("\n" if wrapped else "")
+    return ""
 
 
 def plan(form: Format, tokenizer: TokenizerFacts, ask: Ask) -> Plan:
@@ -118,38 +70,51 @@ def plan(form: Format, tokenizer: TokenizerFacts, ask: Ask) -> Plan:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: bool, eos: tuple[int, ...], tools: bool,
           keep: bool, ignore_eos: bool) -> Plan:  # fmt: skip
     specials = tuple((text, number) for text, number in specials if text.strip())
     names = {text for text, _ in specials}
     enders = {text for text, number in specials if number in eos} | set(form.enders)
-    markers = _markers(form, tools)
+    literals = _literals(form, tools)
+    tokens = [text for text in sorted(names) if any(text in literal for literal in literals)]
     # A call marker where there are no tools is text.
-    plain = set(_markers(form, True)) - set(markers)
+    plain = {text for text in names if any(text in other for other in _literals(form, True))} - set(tokens)
     special: dict[int, Special] = {number: Special("", Role.ENDER) for number in eos}
     for text, number in specials:
         if text not in plain:
-            role = None if text in markers else Role.ENDER if text in enders else Role.FOREIGN
+            role = None if text in tokens else Role.ENDER if text in enders else Role.FOREIGN
             special[number] = Special(text, role)
     if ignore_eos:
         for entry in special.values():
             entry.role = Role.FOREIGN if entry.role is Role.ENDER else entry.role
-    foreign: set[str] = (names | enders) - plain - set(markers)
+    foreign = (names | enders) - plain - set(tokens)
     if not ignore_eos:
         foreign -= enders
     if keep:
         foreign.clear()
         special = {number: entry for number, entry in special.items() if entry.role is not Role.FOREIGN}
+    markers = _markers(form, tools)
+    extra: dict[str, Role] = dict.fromkeys(foreign, Role.FOREIGN)
+    extra |= dict.fromkeys(set() if ignore_eos else enders - literals, Role.ENDER)
     blind = not specials and not added
-    return Plan(markers, special, names & set(markers), foreign, set() if ignore_eos else enders, blind)
+    by_id = Reading(form, markers, extra if blind else {}, Lexicon(dict(zip(tokens, marks(), strict=False))))
+    bare = form.calls.bare if form.calls is not None and tools else ""
+    return Plan(special, bare, by_id, Reading(form, markers, extra, Lexicon({})))
+
+
+def _literals(form: Format, tools: bool) -> set[str]:
+    calls: Iterable[str] = form.calls.all() if form.calls is not None and tools else ()
+    return {*(form.reasoning.literals() if form.reasoning is not None else ()), *calls}
 
 
 def _markers(form: Format, tools: bool) -> dict[str, Role]:
     markers: dict[str, Role] = {}
     if form.reasoning is not None:
-        markers[form.reasoning.opener] = Role.OPEN_REASONING
-        markers[form.reasoning.closer] = Role.CLOSE_REASONING
+        markers |= dict.fromkeys(form.reasoning.openers, Role.OPEN_REASONING)
+        markers |= dict.fromkeys(form.reasoning.closers, Role.CLOSE_REASONING)
+        if form.reasoning.wrapper is not None:
+            markers |= dict(zip(form.reasoning.wrapper, (Role.OPEN_ANSWER, Role.CLOSE_ANSWER), strict=True))
     if form.calls is not None and tools:
         markers |= dict.fromkeys(form.calls.openers, Role.OPEN_CALL)
         markers |= dict.fromkeys(form.calls.closers, Role.CLOSE_CALL)

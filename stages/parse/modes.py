@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 from stages.events import Content, Dropped, Reasoning
+from stages.parse.format import Format
 from stages.parse.writer import Text
 
 
@@ -20,6 +21,9 @@ class Role(IntEnum):
     """A special token outside the format: dropped."""
     ENDER = 6
     """An end of turn: acts as the end of the output."""
+    OPEN_ANSWER = 7
+    CLOSE_ANSWER = 8
+    """What stands around a whole answer."""
 
 
 class Mode(IntEnum):
@@ -45,36 +49,61 @@ class Mode(IntEnum):
     """All of a call but its wrapper's end is there: only the closer makes it complete."""
     SKIP = 11
     """The rest of a broken call whose beginning was sent: dropped up to its closer."""
-    GUARD = 12
-    """Behind a call opener in reasoning (or in SKIP): a call only if its header follows."""
     CALL = 13
     """The call engine reads."""
     ENDED = 14
     """Behind the end of the output: dropped."""
+    LABEL = 15
+    """Behind an opener of reasoning: the rest of its line is structure."""
+    ANSWERED = 16
+    """Behind the end of a wrapped answer: it was the end if nothing visible follows."""
 
 
-LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
+_LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
     Mode.LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL),
-    Mode.SECOND: (Role.CLOSE_REASONING, Role.OPEN_CALL),
-    Mode.CONTENT: (Role.OPEN_CALL,),
+    Mode.AFTER: (),
+    Mode.SECOND: (Role.CLOSE_REASONING, Role.OPEN_CALL, Role.OPEN_ANSWER),
+    Mode.CONTENT: (Role.OPEN_CALL, Role.CLOSE_ANSWER),
     Mode.CONTENT_OPEN: (Role.OPEN_CALL, Role.CLOSE_CALL),
     Mode.REASONING_LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL),
     Mode.REASONING: (Role.CLOSE_REASONING, Role.OPEN_CALL),
-    Mode.BETWEEN: (Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.BETWEEN: (Role.CLOSE_REASONING, Role.OPEN_CALL, Role.CLOSE_ANSWER),
     Mode.BETWEEN_OPEN: (Role.OPEN_CALL, Role.CLOSE_CALL),
     Mode.REPAIR: (Role.CLOSE_CALL,),
     Mode.SKIP: (Role.OPEN_CALL, Role.CLOSE_CALL),
-    Mode.GUARD: (),
     Mode.CALL: (),
+    Mode.LABEL: (Role.CLOSE_REASONING,),
+    Mode.ANSWERED: (Role.OPEN_CALL,),
 }
+_CONTENT: Final = frozenset((Mode.SECOND, Mode.CONTENT, Mode.CONTENT_OPEN, Mode.BETWEEN, Mode.BETWEEN_OPEN))
+
+
+def legal(form: Format) -> dict[Mode, frozenset[Role]]:
+    """Which roles a format's markers have in which mode; elsewhere they are text."""
+    table: dict[Mode, frozenset[Role]] = {}
+    reasoning = form.reasoning
+    for mode, roles in _LEGAL.items():
+        here = set(roles)
+        if reasoning is not None:
+            if reasoning.again and mode in _CONTENT:
+                here.add(Role.OPEN_REASONING)
+            if reasoning.stray == "always" and mode in _CONTENT:
+                here.add(Role.CLOSE_REASONING)
+            elif reasoning.stray == "never" and mode not in (*THINKS, Mode.LABEL):
+                here.discard(Role.CLOSE_REASONING)
+            if reasoning.calls == "text" and mode in THINKS:
+                here.discard(Role.OPEN_CALL)
+        table[mode] = frozenset(here)
+    return table
+
 
 KINDS: Final[dict[Mode, Text]] = {
     Mode.CONTENT: Content, Mode.CONTENT_OPEN: Content, Mode.REASONING: Reasoning, Mode.SKIP: Dropped,
 }  # fmt: skip
 """The modes that deliver text as it comes, and as what."""
 SENDS: Final = frozenset((Mode.CONTENT, Mode.CONTENT_OPEN, Mode.REASONING))
-THINKS: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING))
+THINKS: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING, Mode.LABEL))
 GUARDED: Final = frozenset((Mode.REASONING_LEAD, Mode.REASONING, Mode.SKIP))
-"""A call opener needs its header to follow, else it is a mere mention."""
+"""A call opener needs its header to follow, else it is a mere mention: text of the mode."""
 DROPS_SPACE: Final = frozenset((Mode.BETWEEN, Mode.BETWEEN_OPEN, Mode.REPAIR))
 """White space is structure at once; elsewhere it waits for what follows."""

@@ -28,6 +28,7 @@ from stages.parse.format import Format
 from stages.parse.markers import plan
 from stages.parse.modes import Mode
 from stages.parse.reasoning import start_mode
+from stages.parse.types import Tools
 
 _ABORTS: Final[dict[str, tuple[FailureKind, str]]] = {
     "client": ("client_closed", "the client closed the connection"),
@@ -70,12 +71,13 @@ class Parser:
 class ParserMachine:
     """One session's parser. Inputs of a choice that was not admitted, and all after End, are ignored."""
 
-    __slots__ = ("_choices", "_ended", "_format", "_mode", "_opening", "_plan")
+    __slots__ = ("_choices", "_ended", "_format", "_mode", "_opening", "_plan", "_tools")
 
     def __init__(self, form: Format, opening: Opening) -> None:
-        self._format = form
+        self._format = form = form.variant(opening.tokenizer) if form.variant else form
         self._opening = opening
         self._plan = plan(form, opening.tokenizer, opening.ask)
+        self._tools = Tools(opening.ask.tools)
         self._choices: dict[int, Choice] = {}
         self._mode = Mode.CONTENT
         self._ended = False
@@ -124,7 +126,7 @@ class ParserMachine:
             out.append(Start(index, event.count, event.cached, ids))
 
     def _admit(self, index: int) -> Choice:
-        choice = Choice(self._format, self._plan, self._opening, index, self._mode)
+        choice = Choice(self._format, self._plan, self._opening, self._tools, index, self._mode)
         self._choices[index] = choice
         return choice
 
@@ -132,6 +134,11 @@ class ParserMachine:
         self._ended = True
         for choice in self._choices.values():
             choice.cut(out)
+
+    def state(self, choice: int) -> str:
+        """Where a choice stands, for people: its mode in lower case; "" for one that was not admitted."""
+        found = self._choices.get(choice)
+        return "" if found is None else found.scanner.mode.name.lower()
 
     def snapshot(self) -> ParserState:
         """See Machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stages.parse.format import Format
+from stages.parse.format import TRIMS, Format
 from stages.parse.modes import Mode
 
 _BLANK = " \t\r\n"
@@ -17,11 +17,22 @@ def start_mode(form: Format, tail: str, calls: bool) -> Mode:
     table = form.reasoning
     if table is None:
         return Mode.LEAD if calls else Mode.CONTENT
-    turn = tail[max(0, *(tail.rfind(opener) for opener in table.turns)) :]
-    opened, closed = turn.rfind(table.opener), turn.rfind(table.closer)
+    turn = tail[max((0, *(tail.rfind(opener) for opener in table.turns))) :]
+    opened, opener = _last(turn, table.openers)
+    closed, closer = _last(turn, table.closers)
     if opened > closed:
-        begun = turn[opened + len(table.opener) :].strip(_BLANK)
-        return Mode.REASONING if begun else Mode.REASONING_LEAD
-    if closed >= 0 and turn.endswith(table.closer):
-        return Mode.AFTER
+        begun = turn[opened + len(opener) :]
+        if table.label and "\n" not in begun:
+            return Mode.LABEL
+        begun = begun[begun.find("\n") + 1 :] if table.label else begun
+        return Mode.REASONING if begun.strip(_BLANK) else Mode.REASONING_LEAD
+    if closed >= 0 and turn.endswith(closer):
+        return Mode.AFTER if TRIMS[table.trim] else Mode.SECOND
+    if closed < 0 and table.inside and (not tail or not table.openers):
+        return Mode.REASONING_LEAD
     return Mode.LEAD
+
+
+def _last(text: str, literals: tuple[str, ...]) -> tuple[int, str]:
+    """Where the last of the literals stands, and which; (-1, "") without one."""
+    return max(((text.rfind(literal), literal) for literal in literals), default=(-1, ""))

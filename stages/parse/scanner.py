@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from stages.events import Dropped, FaultCode
+from stages.events import Content, Dropped, FaultCode, Reasoning
 from stages.parse.block import SPACE
-from stages.parse.engines import BROKEN, REPAIR, SPOILED
+from stages.parse.engines import BROKEN, DONE, MORE, REPAIR, SPOILED, TEXT
 from stages.parse.held import Held
-from stages.parse.modes import GUARDED, KINDS, LEGAL, THINKS, Mode, Role
+from stages.parse.modes import GUARDED, KINDS, THINKS, Mode, Role
 from stages.parse.text import OUT
 
 _NEWLINES: Final = re.compile(f"[\n{OUT}]*")
@@ -82,13 +82,16 @@ class Scanner(Held):
             return j
         scan = self.scan
         match = (scan.final if self.final else scan.pattern).match(text, j)
-        if match is None:
+        if match is not None:
+            return self._take(match, text)
+        if text[j] in self.plan.bare and self.mode in (Mode.LEAD, Mode.SECOND):
+            self._open_call("")
+        else:
             self._fall(text[j])
-            return j
-        return self._take(match, text)
+        return j
 
     def _after(self, text: str, i: int) -> int:
-        match = _NEWLINES.match(text, i)
+        match = (SPACE if " " in self.trim else _NEWLINES).match(text, i)
         j = match.end() if match else i
         if j > i:
             self.writer.marker(text[i:j])
@@ -96,34 +99,48 @@ class Scanner(Held):
             self._to(Mode.SECOND)
         return j
 
-    def _guard(self, text: str, i: int) -> int:
-        i, answer = self.block.test(text, i)
-        if answer:
-            # The header followed: the marker ends reasoning (or a broken call).
-            self._drop_space()
-            rest = self.block.confirmed()
-            self._to(Mode.CALL)
-            self._drain(rest)
-        elif answer is False:
-            match = self._spelled(text, i)
-            if match is not None:
-                return self._take(match, text)
-            self._unguard()
-        return i
+    def _label(self, text: str, i: int) -> int:
+        start, closer, _ = self.scan.find(text, i, self.final)
+        j = text.find("\n", i, start) + 1 or start
+        if j > i:
+            self.writer.marker(text[i:j])
+        if j < start or (closer is None and text[j - 1] == "\n"):
+            self._to(Mode.REASONING_LEAD)
+        elif start < len(text):
+            return self._run(text, j)
+        return j
 
     def _call(self, text: str, i: int) -> int:
         engine = self.block.engine
-        i = engine.feed(text, i)
+        i = engine.feed(text, i, self.final)
         verdict = engine.verdict
+        if verdict == MORE:
+            self.tail = text[i:]
+            return len(text)
         if verdict in (BROKEN, REPAIR):
             match = self._spelled(text, i)
             if match is not None:
                 return self._take(match, text)
         if verdict in (BROKEN, SPOILED):
             self._broken(engine.code, text[i : i + 1])
-        elif verdict:
-            self._to(Mode.REPAIR if verdict == REPAIR else Mode.BETWEEN_OPEN)
+        elif verdict == DONE:
+            self._done()
+        elif verdict == TEXT:
+            self.writer.commit()
+            self._to(Mode.CONTENT)
+        else:
+            self._to(Mode.REPAIR if verdict == REPAIR else Mode.BETWEEN_OPEN if self.closers else Mode.BETWEEN)
         return i
+
+    def _done(self) -> None:
+        """The block has ended."""
+        self.writer.commit()
+        if self.drop:
+            self._to(Mode.BETWEEN)
+            self.close()
+        else:
+            inside = self.reasoning.calls == "inside" and self.back in THINKS
+            self._to(Mode.REASONING if inside else Mode.BETWEEN)
 
     def _spelled(self, text: str, i: int) -> re.Match[str] | None:
         """The special token, or what may become one, that begins at ``i`` in text without ids."""
@@ -138,21 +155,31 @@ class Scanner(Held):
         """What follows is no marker."""
         mode = self.mode
         if mode is Mode.REASONING_LEAD:
-            space = "".join(self.space)
-            match = _FIRST_NEWLINE.match(space)
-            if match:
-                self.writer.marker(match.group())
-                self.space = [space[match.end() :]] if match.end() < len(space) else []
-            self._to(Mode.REASONING)
+            self._first(_FIRST_NEWLINE.match("".join(self.space)) if self.trim == "\n" else None)
         elif mode is Mode.REPAIR:
             self._broken(FaultCode.MALFORMED_CALL, char)
         else:
+            if self.reasoning.prefix and not self.wrote:
+                self.writer.made(Content, self.reasoning.prefix)
             self.wrote = True
             if mode is Mode.BETWEEN_OPEN:
                 pos = self.writer.pos
                 src = pos, pos + self.writer.size(char)
                 self.writer.fault(FaultCode.MALFORMED_CALL, src, detail="text between a call and the end of its block")
             self._to(Mode.CONTENT_OPEN if mode is Mode.BETWEEN_OPEN else Mode.CONTENT)
+
+    def _first(self, newline: re.Match[str] | None) -> None:
+        """Reasoning begins; ``newline`` of the white space before it is structure."""
+        if " " in self.trim:
+            self._drop_space()
+        elif newline is not None:
+            self.space = [newline.string[newline.end() :]] if newline.end() < len(newline.string) else []
+            self.writer.marker(newline.group())
+        if self.thought:
+            # Another part of one message's reasoning.
+            self.writer.made(Reasoning, "\n")
+        self.thought = True
+        self._to(Mode.REASONING)
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
@@ -163,14 +190,13 @@ class Scanner(Held):
         return self._marker(match.group(), match.start(), match.end())
 
     def _marker(self, found: str, start: int, end: int) -> int:
-        role = self.plan.roles.get(self.writer.alphabet.literal(found))
-        late = role is Role.CLOSE_REASONING and self.mode is Mode.BETWEEN and self.wrote
+        role = self.reading.roles.get(found)
         if role is Role.FOREIGN:
             return self._foreign(found, start, end)
         if role is Role.ENDER:
             self.close()
             self.writer.emit(Dropped, found)
-        elif role is None or late or role not in LEGAL[self.mode]:
+        elif role is None or self._late(role):
             # It has no role here: text.
             if self.mode in KINDS:
                 self._text(found)
@@ -181,18 +207,21 @@ class Scanner(Held):
             self._ROLES[role](self, found)
         return end
 
+    def _late(self, role: Role) -> bool:
+        """A marker that only means something before anything visible, or in a wrapper."""
+        if role is Role.CLOSE_REASONING:
+            return self.mode is Mode.BETWEEN and self.wrote and self.reasoning.stray != "always"
+        return role is Role.CLOSE_ANSWER and not self.wrapped
+
     def _foreign(self, found: str, start: int, end: int) -> int:
         """A special token that only its text tells: from here on it is what its id would have made it."""
         char = self.writer.alphabet.name(found, len(found.encode()), False)
         if char is not None:
-            if self.mode is Mode.SECOND and not self.space:
+            if self.mode is Mode.SECOND and not self.space and self.trim:
                 self._to(Mode.AFTER)
             self._drain(char)
         elif self.mode is Mode.CALL:
             self._broken(self.block.engine.code, found[0])
-            return start
-        elif self.mode is Mode.GUARD:
-            self._unguard()
             return start
         else:
             # All names are in use: text.
@@ -202,26 +231,26 @@ class Scanner(Held):
     def _open_reasoning(self, found: str) -> None:
         self._drop_space()
         self.writer.literal(found)
-        self._to(Mode.REASONING_LEAD)
+        self._to(Mode.LABEL if self.reasoning.label else Mode.REASONING_LEAD)
 
     def _close_reasoning(self, found: str) -> None:
+        sent = self.mode in (Mode.CONTENT, Mode.CONTENT_OPEN)
+        if sent:
+            self._keep_space()
         self._drop_space()
         if self.mode in THINKS:
             self.writer.literal(found)
         else:
             src = self.writer.take(found)
             self.writer.fault(FaultCode.STRAY_MARKER, src, found, "end of reasoning outside reasoning")
-        self._to(Mode.AFTER)
+        if not sent:
+            self._to(Mode.AFTER if self.trim else Mode.SECOND)
 
     def _open_call(self, found: str) -> None:
-        if self.mode in GUARDED:
-            self.back = self.mode
-            self.block.suspect(found, batch=self.mode is Mode.SKIP)
-            self._to(Mode.GUARD)
-            return
-        self.writer.begin()
-        self._drop_space()
-        self.block.open(found)
+        self.back = self.mode if self.mode in GUARDED else Mode.CONTENT
+        space = "".join(self.space)
+        self.space.clear()
+        self.block.open(found, space, self.back in THINKS)
         self._to(Mode.CALL)
 
     def _close_call(self, found: str) -> None:
@@ -229,19 +258,39 @@ class Scanner(Held):
             self.block.engine.repaired()
         self._drop_space()
         self.writer.literal(found)
-        self._to(Mode.BETWEEN)
+        self._done()
+
+    def _open_answer(self, found: str) -> None:
+        self._drop_space()
+        self.writer.literal(found)
+        self.wrapped = True
+        self._to(Mode.AFTER)
+
+    def _close_answer(self, found: str) -> None:
+        if self.mode is Mode.BETWEEN:
+            self.writer.literal(found)
+        else:
+            self.space.append(found)
+            self._to(Mode.ANSWERED)
 
     # --- trouble -----------------------------------------------------------------------------------------------------
 
-    def _unguard(self) -> None:
-        """No header: the marker is text of the mode it came from."""
-        raw = self.block.cleared()
-        self._to(self.back)
-        if self.mode is Mode.REASONING_LEAD:
-            self._fall(raw)
-        self._text(raw)
+    def _mention(self) -> None:
+        """No call followed the marker: all is text of the mode it came from."""
+        space, raw = self.block.cleared()
+        if self.back in GUARDED:
+            self._to(self.back)
+            self.space = [space] if space else []
+            if self.mode is Mode.REASONING_LEAD:
+                self._fall(raw[:1])
+            self._text(raw)
+        else:
+            self._restored(space + raw)
 
     def _broken(self, code: FaultCode, char: str) -> None:
+        if self.block.mention and (self.back in GUARDED or self.block.bare):
+            self._mention()
+            return
         raw = self.block.broken(code, char)
         if raw is None:
             self._to(Mode.SKIP)
@@ -254,20 +303,22 @@ class Scanner(Held):
         self._text(raw)
 
     def _overflow(self, since: int, end: int) -> None:
-        if self.mode is Mode.CALL or self.writer.raw is not None:
+        if self.mode is Mode.CALL and self.block.mention and self.back in GUARDED:
+            self.writer.fault(FaultCode.HELD_OVERFLOW, (since, end), detail="white space")
+            self._mention()
+            self._keep_space()
+        elif self.mode is Mode.CALL or self.writer.raw is not None:
             raw = self.block.overflow()
             if raw is None:
                 self.wrote = True
                 self._to(Mode.CONTENT_OPEN)
             else:
                 self._restored(raw)
-            return
-        self.writer.fault(FaultCode.HELD_OVERFLOW, (since, end), detail="white space")
-        if self.mode is Mode.GUARD:
-            self._unguard()
-        elif self.mode not in KINDS:
-            self._fall("")
-        self._keep_space()
+        else:
+            self.writer.fault(FaultCode.HELD_OVERFLOW, (since, end), detail="white space")
+            if self.mode not in KINDS:
+                self._fall("")
+            self._keep_space()
 
     def close(self) -> None:
         """The output ended: what is undecided is text of its mode; a call that was not complete stays so."""
@@ -275,19 +326,17 @@ class Scanner(Held):
             return
         tail, self.tail = self.tail, ""
         self.final = True
-        if tail and self.mode in (Mode.CALL, Mode.GUARD):
-            tail = tail[self._HANDLERS[self.mode](self, tail, 0) :]
-        mode = self.mode
-        if mode is Mode.REPAIR or (mode is Mode.CALL and self.block.engine.busy):
+        if self.mode is Mode.REPAIR:
             self.block.cut(tail)
-        elif mode is Mode.BETWEEN_OPEN and any(closer.startswith(tail) for closer in self._closers):
+        elif self.mode is Mode.BETWEEN_OPEN and any(closer.startswith(tail) for closer in self.closers):
             self.writer.marker(tail)
-        elif mode is Mode.GUARD:
-            self._unguard()
         else:
             self._drain(tail)
+            self._settle()
         if self.mode is Mode.REASONING_LEAD:
             self._fall("")
+        if self.mode is Mode.ANSWERED:
+            self._drop_space()
         self._keep_space()
         if self.mode is Mode.REASONING:
             src = self.writer.pos, self.writer.pos
@@ -295,13 +344,28 @@ class Scanner(Held):
         self.writer.flush()
         self._to(Mode.ENDED)
 
+    def _settle(self) -> None:
+        """The end of the output, for an engine that reads."""
+        if self.mode is Mode.CALL:
+            self._call("", 0)
+        if self.mode is Mode.REPAIR:
+            self.block.cut("")
+        elif self.mode is Mode.CALL and self.block.engine.busy:
+            if self.block.mention and (self.back in GUARDED or self.block.bare):
+                self._mention()
+            else:
+                self.block.cut("")
+        elif self.mode is Mode.CALL:
+            self.writer.commit()
+
     _HANDLERS: ClassVar[dict[Mode, Callable[[Scanner, str, int], int]]] = {
         Mode.LEAD: _lead, Mode.SECOND: _lead, Mode.REASONING_LEAD: _lead, Mode.BETWEEN: _lead,
         Mode.BETWEEN_OPEN: _lead, Mode.REPAIR: _lead, Mode.CONTENT: _run, Mode.CONTENT_OPEN: _run,
-        Mode.REASONING: _run, Mode.SKIP: _run, Mode.AFTER: _after, Mode.GUARD: _guard, Mode.CALL: _call,
-        Mode.ENDED: _ended,
+        Mode.REASONING: _run, Mode.SKIP: _run, Mode.AFTER: _after, Mode.LABEL: _label, Mode.ANSWERED: _lead,
+        Mode.CALL: _call, Mode.ENDED: _ended,
     }  # fmt: skip
     _ROLES: ClassVar[dict[Role, Callable[[Scanner, str], None]]] = {
         Role.OPEN_REASONING: _open_reasoning, Role.CLOSE_REASONING: _close_reasoning,
-        Role.OPEN_CALL: _open_call, Role.CLOSE_CALL: _close_call,
+        Role.OPEN_CALL: _open_call, Role.CLOSE_CALL: _close_call, Role.OPEN_ANSWER: _open_answer,
+        Role.CLOSE_ANSWER: _close_answer,
     }  # fmt: skip

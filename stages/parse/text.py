@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import re
 from codecs import register_error, utf_8_decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 BAD = "\ud801-\ud803"
 OUT = "\ud900-\udbff"
@@ -27,8 +28,6 @@ _PARTS = re.compile(f"[{OUT}]+|[{BAD}]|[^{OUT}{BAD}]+")
 _BAD_CHAR = ("", "\ud801", "\ud802", "\ud803")
 _BAD_SIZE = {char: size for size, char in enumerate(_BAD_CHAR) if size}
 _ERRORS = "playhead.bad"
-_FIRST = {False: 0xD900, True: 0xDC00}
-_LIMIT = {False: 0xDC00, True: 0xE000}
 
 
 def _bad(error: UnicodeError) -> tuple[str, int]:
@@ -38,6 +37,11 @@ def _bad(error: UnicodeError) -> tuple[str, int]:
 
 
 register_error(_ERRORS, _bad)
+
+
+def marks() -> Iterator[str]:
+    """The characters for a format's tokens, one after another."""
+    return map(chr, range(0xDC00, 0xE000))
 
 
 def decode(data: bytes) -> tuple[str, bytes]:
@@ -72,9 +76,11 @@ def joined(text: str) -> str:
 class Alphabet:
     """What the lone surrogates of one choice's internal text stand for. Grows by one entry per distinct token."""
 
-    __slots__ = ("_entries", "_names")
+    __slots__ = ("_entries", "_marks", "_names")
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._marks = marks
+        """The format's tokens → their characters."""
         self._entries: dict[str, tuple[str, int]] = {}
         self._names: dict[tuple[str, int, bool], str] = {}
 
@@ -89,22 +95,21 @@ class Alphabet:
         return tuple((char, text, size) for char, (text, size) in self._entries.items())
 
     def name(self, text: str, size: int, marker: bool) -> str | None:
-        """The surrogate for a special token ``text`` that took ``size`` bytes; None when all are in use."""
+        """The surrogate for a special token ``text`` that took ``size`` bytes. None: all are in use, or the format's
+        token has come in another size before."""
         key = text, size, marker
         char = self._names.get(key)
         if char is None:
-            code = _FIRST[marker] + sum(1 for name in self._names if name[2] is marker)
-            if code >= _LIMIT[marker]:
+            if marker:
+                char = self._marks.get(text)
+            else:
+                code = 0xD900 + sum(1 for name in self._names if not name[2])
+                char = chr(code) if code < 0xDC00 else None
+            if char is None or char in self._entries:
                 return None
-            char = chr(code)
             self._names[key] = char
             self._entries[char] = text, size
         return char
-
-    def literal(self, char: str) -> str:
-        """The text of the token that a MARK or OUT stands for; other text unchanged."""
-        entry = self._entries.get(char)
-        return char if entry is None else entry[0]
 
     def size(self, text: str) -> int:
         """The bytes that the model wrote for this internal text."""

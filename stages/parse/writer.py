@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeAlias
+import string
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,8 +21,12 @@ from stages.events import (
     Semantic,
 )
 from stages.parse.text import Alphabet
+from stages.parse.types import quoted
 
 Text: TypeAlias = type[Content] | type[Reasoning] | type[Dropped] | type[Marker]
+
+
+_ALPHANUMERIC: Final = string.ascii_letters + string.digits
 
 
 def pack(text: str) -> bytes:
@@ -58,13 +63,14 @@ class Writer:
     """
 
     __slots__ = (
-        "alphabet", "base", "base_calls", "calls", "choice", "held", "key", "mark", "mark_start", "out", "pending",
-        "pos", "raw", "sink", "whole",
+        "alphabet", "base", "base_calls", "calls", "choice", "held", "ids", "key", "mark", "mark_start", "out",
+        "pending", "pos", "raw", "sink", "whole",
     )  # fmt: skip
 
-    def __init__(self, choice: int, key: str, whole: bool, alphabet: Alphabet) -> None:
+    def __init__(self, choice: int, key: str, whole: bool, alphabet: Alphabet, ids: str = "call") -> None:
         self.choice = choice
         self.key = key
+        self.ids = ids
         self.whole = whole
         self.alphabet = alphabet
         self.out: list[Semantic] = []
@@ -169,17 +175,38 @@ class Writer:
         self.flush()
         self._put(kind, text, start, self.pos)
 
+    def made(self, kind: Text, text: str) -> None:
+        """Deliver text that the model did not write: what joins the parts of a message."""
+        self.flush()
+        self.sink.append(kind(self.choice, text, (self.pos, self.pos)))
+
+    def string(self, text: str) -> None:
+        """Deliver text as the inside of a JSON string in the arguments, escaped."""
+        self.string_at(text, self.take(text)[0])
+
+    def string_at(self, text: str, start: int) -> None:
+        """The same for text that ``take`` consumed, from byte ``start`` on."""
+        self.flush()
+        for foreign, shown, size in self.alphabet.parts(text):
+            src = start, start + size
+            start += size
+            if foreign:
+                self.sink.append(Dropped(self.choice, shown, src))
+            elif shown:
+                self.sink.append(CallArguments(self.choice, self.calls - 1, quoted(shown), src))
+
     def arguments_at(self, text: str, src: tuple[int, int]) -> None:
         """Deliver arguments that were not written as such: decoded, held, or absent."""
         self.flush()
         self.sink.append(CallArguments(self.choice, self.calls - 1, text, src))
 
-    def call_start(self, name: str, src: tuple[int, int]) -> None:
-        """A call's name is known."""
+    def call_start(self, name: str, src: tuple[int, int], wire: str = "") -> None:
+        """A call's name is known. ``wire``: its id, where the model writes one."""
         self.flush()
         index = self.calls
         self.calls = index + 1
-        self.sink.append(CallStart(self.choice, index, call_id(self.key, self.choice, index), name, src))
+        number = wire or call_id(self.key, self.choice, index, self.ids)
+        self.sink.append(CallStart(self.choice, index, number, name, src))
         if not self.whole:
             self.commit()
 
@@ -251,9 +278,12 @@ class Writer:
             self.sink = self.pending
 
 
-def call_id(key: str, choice: int, index: int) -> str:
-    """The id of a call that has none on the wire: the same wherever the session is run again."""
+def call_id(key: str, choice: int, index: int, style: str = "call") -> str:
+    """The id of a call that has none on the wire: the same wherever the session is run again. ``style``: see Calls."""
     text = f"{key}\0{choice}\0{index}".encode("utf-8", "surrogatepass")
+    if style == "nine":
+        number = int.from_bytes(hashlib.blake2b(text, digest_size=12).digest())
+        return "".join(_ALPHANUMERIC[number // 62**place % 62] for place in range(9))
     return "call_" + hashlib.blake2b(text, digest_size=12).hexdigest()
 
 

@@ -12,3 +12,7 @@ BROKEN: Final = 3
 """The next character breaks the grammar; with another one in its place, reading can go on."""
 SPOILED: Final = 4
 """What was read breaks the grammar, now that it is whole."""
+DONE: Final = 5
+"""The engine read the end of the block."""
+TEXT: Final = 6
+"""No call follows; what was read stays structure, what follows is content."""

@@ -20,7 +20,8 @@ import msgspec
 from stages.events import FaultCode
 from stages.parse import arguments as js
 from stages.parse.engines import BROKEN, LEAVE, MORE, REPAIR, SPOILED
-from stages.parse.writer import Writer, pack, unpack
+from stages.parse.site import Site
+from stages.parse.writer import pack, unpack
 
 OPEN, FIELD, FIELD_TEXT, COLON, FIELD_VALUE, NAME, OBJECT, STRING, NULL, OTHER, NEXT, BEHIND = range(12)
 # Kept until its event can be made; other scanned pieces are structure (or arguments, sent as they come).
@@ -40,7 +41,9 @@ class JsonCallsState(msgspec.Struct, frozen=True):
 
     phase: int
     array: bool
+    guarded: bool
     seen: bool
+    sure: bool
     named: bool
     argued: bool
     part: bytes
@@ -54,22 +57,25 @@ class JsonCalls:
     """See CallEngine."""
 
     __slots__ = (
-        "_argued", "_array", "_later", "_later_src", "_named", "_part", "_phase", "_scanner", "_start", "code",
-        "keys", "seen", "verdict", "writer",
+        "_argued", "_array", "_guarded", "_later", "_later_src", "_named", "_part", "_phase", "_scanner", "_start",
+        "code", "keys", "seen", "sure", "verdict", "writer",
     )  # fmt: skip
 
-    def __init__(self, writer: Writer, keys: JsonKeys) -> None:
-        self.writer = writer
+    def __init__(self, site: Site, keys: JsonKeys) -> None:
+        self.writer = site.writer
         self.keys = keys
         self.verdict = MORE
         self.code = FaultCode.MALFORMED_CALL
-        self.begin()
+        self.begin("", False)
 
-    def begin(self) -> None:
+    def begin(self, opener: str, guarded: bool) -> None:
         """See CallEngine."""
+        del opener
         self._phase = OPEN
         self._array = False
+        self._guarded = guarded
         self.seen = False
+        self.sure = False
         self._part: list[str] = []
         self._start = 0
         self._scanner = js.JsonScanner()
@@ -100,8 +106,9 @@ class JsonCalls:
         """See CallEngine."""
         return ("".join(self._part) if self._phase in _KEPT else "", self.since)
 
-    def feed(self, text: str, i: int) -> int:
+    def feed(self, text: str, i: int, final: bool) -> int:
         """See CallEngine."""
+        del final
         n = len(text)
         self.verdict = MORE
         while i < n and not self.verdict:
@@ -130,7 +137,7 @@ class JsonCalls:
             return i
         if text[i] == "{":
             self._phase = FIELD
-        elif text[i] == "[" and not self._array:
+        elif text[i] == "[" and not self._array and not self._guarded:
             self._array = True
         else:
             self._broken(FaultCode.MALFORMED_CALL if self._array else FaultCode.STRAY_MARKER)
@@ -159,6 +166,7 @@ class JsonCalls:
         if i == len(text):
             return i
         if text[i] == '"':
+            self.sure = True
             self._scan(FIELD_TEXT)
             return i
         if text[i] == "}":
@@ -359,15 +367,16 @@ class JsonCalls:
         later = None if self._later is None else pack("".join(self._later))
         return msgspec.msgpack.encode(
             JsonCallsState(
-                self._phase, self._array, self.seen, self._named, self._argued, pack("".join(self._part)),
-                self._start, later, self._later_src, self._scanner.snapshot(),
+                self._phase, self._array, self._guarded, self.seen, self.sure, self._named, self._argued,
+                pack("".join(self._part)), self._start, later, self._later_src, self._scanner.snapshot(),
             )
         )  # fmt: skip
 
     def restore(self, state: bytes) -> None:
         """See CallEngine."""
         was = msgspec.msgpack.decode(state, type=JsonCallsState)
-        self._phase, self._array, self.seen = was.phase, was.array, was.seen
+        self._phase, self._array, self._guarded = was.phase, was.array, was.guarded
+        self.seen, self.sure = was.seen, was.sure
         self._named, self._argued, self._start = was.named, was.argued, was.start
         self._part = [unpack(was.part)]
         self._later = None if was.later is None else [unpack(was.later)]

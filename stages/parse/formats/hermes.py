@@ -14,14 +14,15 @@ models write about the tag.
 from typing import Final
 
 from stages.parse.engines.json_calls import JsonCalls, JsonKeys
-from stages.parse.format import Calls, Format, Reasoning
-from stages.parse.writer import Writer
+from stages.parse.format import Calls, Format
+from stages.parse.reasonings import THINK
+from stages.parse.site import Site
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 
 
-def _engine(writer: Writer) -> JsonCalls:
-    return JsonCalls(writer, _KEYS)
+def _engine(site: Site) -> JsonCalls:
+    return JsonCalls(site, _KEYS)
 
 
 HERMES: Final = Format(
@@ -31,7 +32,7 @@ HERMES: Final = Format(
     summary='<think> reasoning, {"name", "arguments"} inside <tool_call> tags',
     aliases=("qwen", "qwen2.5", "qwen25", "qwen3", "qwen3-thinking", "hermes2", "hermes3", "hermes4", "smollm3"),
     models=("Qwen2.5", "Qwen3 (not Coder, not 3.5)", "QwQ", "Hermes 2 Pro, 3, 4", "SmolLM3", "EXAONE 4"),
-    reasoning=Reasoning(opener="<think>", closer="</think>", turns=("<|im_start|>", "<|start_header_id|>")),
-    calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), header=("{", '"'), engine=_engine, batch="["),
+    reasoning=THINK,
+    calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), engine=_engine),
     enders=("<|im_end|>", "<|endoftext|>"),
 )
