@@ -1,6 +1,7 @@
 """resolve: what ``--parser`` names → a stage.
 
     hermes                  a name of the catalog
+    deepseek_r1+hermes      a pair: the reasoning of the first, the calls of the second
     auto                    what the catalog detects from a session's model and vocabulary
     path/to/file.py:Attr    an attribute of a file, which is loaded afresh each time
     package.module:Attr     an attribute of an importable module; the working directory is searched last
@@ -52,8 +53,6 @@ def resolve(parser: Parser | str, opening: Opening | None = None) -> Parser:
     try:
         return catalog.parser(parser)
     except UnknownName as error:
-        if "+" in parser:
-            raise NotAvailable(f"parser {parser!r}: pairs are not available in this version of Playhead") from None
         raise ParserNotFound(str(error)) from None
 
 

@@ -333,7 +333,8 @@ class Scanner(Held):
         else:
             self._drain(tail)
             self._settle()
-        if self.mode is Mode.REASONING_LEAD:
+        if self.mode in (Mode.LABEL, Mode.REASONING_LEAD):
+            self._to(Mode.REASONING_LEAD)
             self._fall("")
         if self.mode is Mode.ANSWERED:
             self._drop_space()

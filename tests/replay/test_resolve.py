@@ -138,9 +138,7 @@ def test_what_is_not_there(parser: str, says: str) -> None:
     assert str(error.value).count(repr(parser)) == 1
 
 
-@pytest.mark.parametrize(
-    "parser", ["vllm:qwen3+hermes", "sglang:qwen3", "vllm@0.33:hermes", "template", "deepseek_r1+hermes"]
-)
+@pytest.mark.parametrize("parser", ["vllm:qwen3+hermes", "sglang:qwen3", "vllm@0.33:hermes", "template"])
 def test_what_is_not_there_yet(parser: str) -> None:
     with pytest.raises(NotAvailable, match="not available in this version"):
         resolve(parser)
