@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -55,7 +56,8 @@ KINDS = (
         ("qwen3", "qwen3-thinking", "dots", "interns1", "nanbeige", "exaone4", "smollm3", "step3p5", "lfm2", "hy_v3"),
         "<think>", "</think>", CHATML, "<think>\n", "<think>\n\n</think>\n\n", before="\n",
     ),
-    Kind(("nemotron_v3", "nemotron_nano_v2"), "<think>", "</think>", CHATML, "<think>\n", "<think></think>", before="\n"),
+    Kind(("nemotron_v3", "nemotron_nano_v2"), "<think>", "</think>", CHATML, "<think>\n", "<think></think>",
+         before="\n"),
     Kind(("glm45",), "<think>", "</think>", GLM, "", "\n<think></think>", after="\n", first=""),
     Kind(("glm47", "ling3", "poolside_v1"), "<think>", "</think>", GLM, "<think>", "</think>", after="", first=""),
     Kind(("kimi_k2", "kimi_k25", "mimo"), "<think>", "</think>", "<|im_assistant|>assistant<|im_middle|>", "<think>",
@@ -69,21 +71,29 @@ KINDS = (
          after="", first="thought\n"),
     Kind(("granite_thinking",), "<think>", "</think>", "<|start_of_role|>assistant<|end_of_role|>", "<think>\n",
          "<think>\n\n</think>\n", before="\n", after="\n"),
-    Kind(("granite33",), "<think>", "</think>", "<|start_of_role|>assistant<|end_of_role|>", "", "", first="", after=""),
+    Kind(("granite33",), "<think>", "</think>", "<|start_of_role|>assistant<|end_of_role|>", "", "", first="",
+         after=""),
     Kind(("ernie45",), "<think>", "</think>", "Assistant: ", "<think>\n", "", before="\n"),
     Kind(("hunyuan_a13b",), "<think>", "</think>", "", "", "<think>\n\n</think>\n", before="\n", after="\n"),
     Kind(("olmo3",), "<think>", "</think>", CHATML, "<think>", "", first="", after=""),
-    Kind(("seed_oss",), "<seed:think>", "</seed:think>", "<seed:bos>assistant\n", "<seed:think>", "", first="", after=""),
+    Kind(("seed_oss",), "<seed:think>", "</seed:think>", "<seed:bos>assistant\n", "<seed:think>", "", first="",
+         after=""),
     Kind(("cohere_command3", "cohere_command4"), "<|START_THINKING|>", "<|END_THINKING|>", "<|START_OF_TURN_TOKEN|>",
          "<|START_THINKING|>", "<|START_THINKING|><|END_THINKING|>", special=True, first="", after=""),
     Kind(("apertus",), "<|inner_prefix|>", "<|inner_suffix|>", "<|assistant_start|>", "", "", special=True, first="",
          after=""),
-    Kind(("longcat",), "<longcat_think>", "</longcat_think>", "<longcat_assistant>", "<longcat_think>\n", "", after="\n"),
+    Kind(("longcat",), "<longcat_think>", "</longcat_think>", "<longcat_assistant>", "<longcat_think>\n", "",
+         after="\n"),
     Kind(("plamo3",), "<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>", "<|plamo:tag|>",
          "<|plamo:begin_think:plamo|>", "", first="", after=""),
     Kind(("k2_horizon",), "<ifm|think_fast>", "</ifm|think_fast>", CHATML, "<ifm|think_fast>", "", first="", after=""),
 )  # fmt: skip
-PAIRS = [pytest.param(kind, name, id=name) for kind in KINDS for name in kind.names]
+
+
+def variants(kinds: Iterable[Kind] = KINDS) -> pytest.MarkDecorator:
+    """Parametrizes by kind and name."""
+    pairs = [pytest.param(kind, name, id=name) for kind in kinds for name in kind.names]
+    return pytest.mark.parametrize(("kind", "name"), pairs)
 
 
 def facts(kind: Kind) -> TokenizerFacts:
@@ -115,13 +125,13 @@ def test_every_variant_is_here() -> None:
     assert {name for kind in KINDS for name in kind.names} | apart == set(REASONINGS)
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@variants()
 def test_the_model_opens_it(kind: Kind, name: str) -> None:
     text = f"{kind.opener}{kind.first}low?\n\nor not{kind.before}{kind.closer}{kind.after}Yes.\n"
     assert said(kind, name, text, kind.turn or "x") == ("low?\n\nor not", "Yes.\n", [])
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@variants()
 def test_no_reasoning(kind: Kind, name: str) -> None:
     text = f"Yes, {kind.opener} is a tag"
     if REASONINGS[name].again:
@@ -129,13 +139,13 @@ def test_no_reasoning(kind: Kind, name: str) -> None:
     assert said(kind, name, text, kind.turn or "x") == (None, text, [])
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@variants()
 def test_an_empty_block_is_no_reasoning(kind: Kind, name: str) -> None:
     first = kind.first if kind.first != "\n" else "\n\n"
     assert said(kind, name, f"{kind.opener}{first}{kind.closer}{kind.after}Hi", kind.turn or "x") == (None, "Hi", [])
 
 
-@pytest.mark.parametrize(("kind", "name"), [pair for pair in PAIRS if pair.values[0].on])
+@variants(kind for kind in KINDS if kind.on)
 def test_the_prompt_opens_it(kind: Kind, name: str) -> None:
     tail = kind.turn + kind.on
     text = f"low?{kind.before}{kind.closer}{kind.after}Yes."
@@ -145,18 +155,18 @@ def test_the_prompt_opens_it(kind: Kind, name: str) -> None:
     assert said(kind, name, "low? or", tail, "length") == ("low? or", None, ["unclosed_reasoning"])
 
 
-@pytest.mark.parametrize(("kind", "name"), [pair for pair in PAIRS if pair.values[0].off])
+@variants(kind for kind in KINDS if kind.off)
 def test_it_is_off(kind: Kind, name: str) -> None:
     assert said(kind, name, "Yes.", kind.turn + kind.off) == (None, "Yes.", [])
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@variants()
 def test_an_earlier_turn_does_not_count(kind: Kind, name: str) -> None:
     if kind.turn:
         assert said(kind, name, "Yes.", kind.turn + kind.opener + "mm" + kind.turn) == (None, "Yes.", [])
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@variants()
 def test_cut_inside_the_closer(kind: Kind, name: str) -> None:
     if not kind.special:
         half = kind.closer[: len(kind.closer) // 2]
@@ -164,14 +174,14 @@ def test_cut_inside_the_closer(kind: Kind, name: str) -> None:
         assert said(kind, name, text, kind.turn or "x", "length") == (f"foo{half}", None, ["unclosed_reasoning"])
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@variants()
 def test_it_resumes_after_every_token(kind: Kind, name: str) -> None:
     opened = opening(f"{name}+plain", tokenizer=facts(kind), tools=())
     text = f"{kind.opener}{kind.first}a\n\nb{kind.before}{kind.closer}{kind.after}Yes\n"
     check_resume(catalog.parser(opened.parser), opened, session(tokens(text, facts(kind)), tail=kind.turn or "x"))
 
 
-# --- what only one family does ------------------------------------------------------------------------------------------
+# --- what only one family does ----------------------------------------------------------------------------------------
 
 PLAIN = Kind((), "<think>", "</think>", "", "", "")
 
