@@ -247,6 +247,9 @@ class FaultCode(StrEnum):
     """Arguments do not satisfy the tool's schema. The call is delivered unchanged."""
     UNKNOWN_TOOL = "unknown_tool"
     """The called name is not among the request's tools. The call is delivered unchanged."""
+    UNMET_TOOL_CHOICE = "unmet_tool_choice"
+    """The request's tool_choice wants a call, or one function, and the choice has none, or calls another. Delivered as
+    it is. A missing call has the empty range at 0."""
     UNCLOSED_REASONING = "unclosed_reasoning"
     """Output ended inside reasoning. Everything written is reasoning; content is absent."""
     STRAY_MARKER = "stray_marker"

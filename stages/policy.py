@@ -1,11 +1,18 @@
-"""The policy stage: semantic → semantic. What the request does not want is dropped, what it did not offer is noted.
+"""The policy stage: semantic → semantic. What the request does not want is dropped; what it did not offer, or asked for
+and did not get, is noted. A call is never changed.
 
 * ``include_reasoning`` false: reasoning becomes Dropped. The logprobs of all steps go too: they would tell it. The ids
   stay, because they are counted; no encoder shows them then.
 * ``parallel`` false: calls after the first become Dropped.
-* Tools offered: a called name that is not among them gets a fault; the call is unchanged.
+* Tools offered: a called name that is not among them gets a fault, right behind its CallStart.
+* ``tool_choice`` names a function: a call of another one gets a fault there.
+* ``tool_choice`` names a function, or is ``required``: a choice that ends without a call gets a fault before its Finish.
+* The arguments of a complete call that break the tool's schema get a fault, right before the CallEnd. A schema that
+  cannot be used (see ``stages.schema``) checks nothing, and nothing is noted: the model did nothing wrong.
+* ``tool_choice`` ``none``: the parser takes no calls out of the text, so there is nothing to do here.
 
-No state beyond the call that is being dropped is kept: which call an event belongs to is its index.
+What is kept: the choices that called, and the arguments of each choice's open call (at most ``max_held`` characters; a
+longer one is not checked).
 """
 
 from __future__ import annotations
@@ -14,56 +21,176 @@ from typing import Final
 
 import msgspec
 
-from stages.events import CallArguments, CallEnd, CallStart, Dropped, Fault, FaultCode, Reasoning, Semantic, Tokens
+from stages.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Dropped,
+    Fault,
+    FaultCode,
+    Finish,
+    Reasoning,
+    Semantic,
+    Src,
+    Tokens,
+)
 from stages.opening import Ask, Opening
+from stages.schema import Checker, checker
 
 
 def needed(ask: Ask) -> bool:
     """The stage has something to do."""
-    offered = bool(ask.tools) and ask.tool_choice != "none"
-    return not ask.include_reasoning or (not ask.parallel and offered) or offered
+    return not ask.include_reasoning or _offered(ask)
+
+
+def _offered(ask: Ask) -> bool:
+    return bool(ask.tools) and ask.tool_choice != "none"
+
+
+class OpenCall(msgspec.Struct, frozen=True):
+    """A choice's open call, whose arguments are to be checked."""
+
+    choice: int
+    name: str
+    pieces: tuple[str, ...]
+    src: Src | None
 
 
 class PolicyState(msgspec.Struct, frozen=True):
-    """The stage has no state."""
+    """The stage's snapshot. ``called``: the choices that called a tool."""
+
+    called: tuple[int, ...] = ()
+    open: tuple[OpenCall, ...] = ()
+
+
+class _Arguments:
+    __slots__ = ("end", "name", "pieces", "size", "start")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pieces: list[str] = []
+        self.size = 0
+        self.start = -1
+        self.end = -1
+
+    def add(self, text: str, src: Src) -> None:
+        self.pieces.append(text)
+        self.size += len(text)
+        self.start = src[0] if self.start < 0 else self.start
+        self.end = src[1]
 
 
 class _Policy:
-    __slots__ = ("_hidden", "_names", "_single", "touches")
+    __slots__ = (
+        "_called", "_checkers", "_hidden", "_most", "_named", "_offered", "_open", "_single", "_tools", "_wanted",
+        "touches",
+    )  # fmt: skip
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, opening: Opening, state: PolicyState) -> None:
+        ask = opening.ask
+        self._most = opening.max_held
         self._hidden = not ask.include_reasoning
         self._single = not ask.parallel
-        self._names = frozenset(tool.name for tool in ask.tools) if ask.tools and ask.tool_choice != "none" else None
+        self._offered = _offered(ask)
+        self._tools = {tool.name: tool for tool in ask.tools}
+        self._named = ask.tool_choice.removeprefix("name:") if ask.named else None
+        self._wanted = self._offered and (ask.named or ask.tool_choice == "required")
+        self._checkers: dict[str, Checker | None] = {}
+        self._called = set(state.called)
+        self._open: dict[int, _Arguments] = {}
+        for call in state.open:
+            kept = self._open[call.choice] = _Arguments(call.name)
+            for piece in call.pieces:
+                kept.add(piece, call.src or (0, 0))
 
-        hiding = {Tokens, Reasoning} if self._hidden else set[type]()
-        self.touches = frozenset({CallStart, CallArguments, CallEnd} | hiding)
+        touches: set[type] = {CallStart, CallArguments, CallEnd}
+        if self._hidden:
+            touches |= {Tokens, Reasoning}
+        if self._wanted:
+            touches.add(Finish)
+        self.touches = frozenset(touches)
 
     def step(self, event: Semantic, out: list[Semantic]) -> None:
         """See Machine."""
-        if isinstance(event, Tokens):
-            out.append(Tokens(event.choice, event.ids) if self._hidden else event)
-        elif self._hidden and isinstance(event, Reasoning):
-            out.append(Dropped(event.choice, event.text, event.src))
-        elif isinstance(event, CallStart):
-            self._call(event, out)
-        elif self._single and isinstance(event, (CallArguments, CallEnd)) and event.index > 0:
-            if isinstance(event, CallArguments):
+        match event:
+            case Tokens() if self._hidden:
+                out.append(Tokens(event.choice, event.ids))
+            case Reasoning() if self._hidden:
                 out.append(Dropped(event.choice, event.text, event.src))
-        else:
-            out.append(event)
+            case CallStart():
+                self._start(event, out)
+            case CallArguments():
+                self._arguments(event, out)
+            case CallEnd():
+                self._end(event, out)
+            case Finish() if self._wanted:
+                self._finish(event, out)
+            case _:
+                out.append(event)
 
-    def _call(self, event: CallStart, out: list[Semantic]) -> None:
-        if self._single and event.index > 0:
-            out.append(Dropped(event.choice, event.name, event.src))
+    def _unwanted(self, event: CallStart | CallArguments | CallEnd) -> bool:
+        return self._single and event.index > 0
+
+    def _start(self, event: CallStart, out: list[Semantic]) -> None:
+        choice, name = event.choice, event.name
+        if self._unwanted(event):
+            out.append(Dropped(choice, name, event.src))
             return
         out.append(event)
-        if self._names is not None and event.name not in self._names:
-            out.append(Fault(event.choice, FaultCode.UNKNOWN_TOOL, event.src, detail="a tool that was not offered"))
+        self._open.pop(choice, None)
+        if not self._offered:
+            return
+        if self._wanted:
+            self._called.add(choice)
+        if name not in self._tools:
+            out.append(Fault(choice, FaultCode.UNKNOWN_TOOL, event.src, detail="a tool that was not offered"))
+        elif self._named is not None and name != self._named:
+            out.append(Fault(choice, FaultCode.UNMET_TOOL_CHOICE, event.src, detail="another function was named"))
+        if self._checker(name) is not None:
+            self._open[choice] = _Arguments(name)
+
+    def _checker(self, name: str) -> Checker | None:
+        if name not in self._tools:
+            return None
+        if name not in self._checkers:
+            self._checkers[name] = checker(self._tools[name].parameters)
+        return self._checkers[name]
+
+    def _arguments(self, event: CallArguments, out: list[Semantic]) -> None:
+        if self._unwanted(event):
+            out.append(Dropped(event.choice, event.text, event.src))
+            return
+        out.append(event)
+        kept = self._open.get(event.choice)
+        if kept is not None:
+            kept.add(event.text, event.src)
+            if kept.size > self._most:
+                del self._open[event.choice]
+
+    def _end(self, event: CallEnd, out: list[Semantic]) -> None:
+        if self._unwanted(event):
+            return
+        kept = self._open.pop(event.choice, None)
+        found = self._checker(kept.name) if kept is not None and event.complete else None
+        if kept is not None and found is not None:
+            broken = found.fault("".join(kept.pieces))
+            if broken is not None:
+                src = kept.start, kept.end
+                out.append(Fault(event.choice, FaultCode.SCHEMA_MISMATCH, src, detail=broken))
+        out.append(event)
+
+    def _finish(self, event: Finish, out: list[Semantic]) -> None:
+        if event.choice not in self._called:
+            out.append(Fault(event.choice, FaultCode.UNMET_TOOL_CHOICE, (0, 0), detail="a call was required"))
+        out.append(event)
 
     def snapshot(self) -> PolicyState:
         """See Machine."""
-        return PolicyState()
+        calls = (
+            OpenCall(choice, kept.name, tuple(kept.pieces), None if kept.start < 0 else (kept.start, kept.end))
+            for choice, kept in self._open.items()
+        )
+        return PolicyState(tuple(sorted(self._called)), tuple(calls))
 
 
 class Policy:
@@ -72,16 +199,15 @@ class Policy:
     @property
     def id(self) -> str:
         """See Stage."""
-        return "policy@1"
+        return "policy@2"
 
     def start(self, opening: Opening) -> _Policy:
         """See Stage."""
-        return _Policy(opening.ask)
+        return _Policy(opening, PolicyState())
 
     def resume(self, opening: Opening, snapshot: PolicyState) -> _Policy:
         """See Stage."""
-        del snapshot
-        return _Policy(opening.ask)
+        return _Policy(opening, snapshot)
 
 
 POLICY: Final = Policy()

@@ -22,13 +22,14 @@ class BlockState(msgspec.Struct, frozen=True):
     bare: bool
     guarded: bool
     space: int
+    base: int
     engine: bytes
 
 
 class Block:
     """What stands between a call opener and its closer, for the scanner, which owns the modes."""
 
-    __slots__ = ("_guarded", "_space", "bare", "engine", "writer")
+    __slots__ = ("_base", "_guarded", "_space", "bare", "engine", "writer")
 
     def __init__(self, calls: Calls, site: Site) -> None:
         self.writer = site.writer
@@ -39,6 +40,8 @@ class Block:
         """It was opened in reasoning."""
         self._space = 0
         """Characters of white space before the opener, in its region."""
+        self._base = 0
+        """Where that region began: the engine begins others behind it."""
 
     @property
     def since(self) -> int:
@@ -56,15 +59,23 @@ class Block:
         self._guarded = guarded
         self._space = len(space)
         self.writer.begin()
+        self._base = self.writer.base
         if space:
             self.writer.marker(space)
         self.writer.literal(opener)
         self.engine.begin(opener, guarded)
 
+    def enter(self, opener: str = "") -> None:
+        """A block without an opener of its own, in a region that has begun."""
+        self.bare = self._guarded = False
+        self._space = 0
+        self.engine.begin(opener, False)
+
     def cleared(self) -> tuple[str, str]:
         """It was a mention: the white space before it, and its raw text."""
+        space = self._lead
         raw = self.writer.rollback()
-        return raw[: self._space], raw[self._space :]
+        return raw[:space], raw[space:]
 
     def broken(self, code: FaultCode, char: str) -> str | None:
         """The grammar breaks at ``char``. The raw text, if the call can be taken back; None: its honest prefix stands,
@@ -89,11 +100,16 @@ class Block:
 
     def _raw(self) -> str:
         """Forget the region; its raw text. White space that it took from the end of reasoning stays structure."""
+        space = self._lead if self._guarded else 0
         raw = self.writer.rollback()
-        if not self._guarded or not self._space:
-            return raw
-        self.writer.marker(raw[: self._space])
-        return raw[self._space :]
+        if space:
+            self.writer.marker(raw[:space])
+        return raw[space:]
+
+    @property
+    def _lead(self) -> int:
+        """Characters of white space at the beginning of the region that is open now."""
+        return self._space if self.writer.base == self._base else 0
 
     def overflow(self) -> str | None:
         """Too much is undecided: the call ends here. The raw text, if the call can be taken back; None: what was held
@@ -124,9 +140,9 @@ class Block:
 
     def snapshot(self) -> BlockState:
         """The state as plain data."""
-        return BlockState(self.bare, self._guarded, self._space, self.engine.snapshot())
+        return BlockState(self.bare, self._guarded, self._space, self._base, self.engine.snapshot())
 
     def restore(self, state: BlockState) -> None:
         """Continue from ``snapshot``."""
-        self.bare, self._guarded, self._space = state.bare, state.guarded, state.space
+        self.bare, self._guarded, self._space, self._base = state.bare, state.guarded, state.space, state.base
         self.engine.restore(state.engine)

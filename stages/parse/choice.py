@@ -18,11 +18,13 @@ from stages.events import (
 )
 from stages.opening import Opening
 from stages.parse import text as tx
+from stages.parse.channels import Messages
 from stages.parse.format import Format
 from stages.parse.held import ScannerState
 from stages.parse.lexicon import Find
 from stages.parse.markers import Plan, Special
-from stages.parse.modes import Mode, Role
+from stages.parse.modes import Role
+from stages.parse.reasoning import Begin
 from stages.parse.scanner import Scanner
 from stages.parse.site import Site
 from stages.parse.types import Tools
@@ -48,13 +50,17 @@ class Choice:
         "writer",
     )  # fmt: skip
 
-    def __init__(self, form: Format, plan: Plan, opening: Opening, tools: Tools, index: int, mode: Mode) -> None:
+    def __init__(self, form: Format, plan: Plan, opening: Opening, tools: Tools, index: int, begin: Begin) -> None:
         self.index = index
         self.special = plan.special
         lexicon = plan.by_id.lexicon
         ids = "call" if form.calls is None else form.calls.ids
         self.writer = Writer(index, opening.key, opening.calls == "whole", tx.Alphabet(lexicon.chars), ids)
-        self.scanner = Scanner(form, plan, Site(self.writer, tools, lexicon), opening.max_held, mode)
+        site = Site(self.writer, tools, lexicon)
+        if form.channels is None:
+            self.scanner = Scanner(form, plan, site, opening.max_held, begin.mode)
+        else:
+            self.scanner = Messages(form, form.channels, plan, site, opening.max_held, begin.header)
         self.ids: bool | None = None
         """Steps carry ids and bytes; None: not known yet."""
         self.partial = b""

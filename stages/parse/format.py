@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from stages.events import FaultCode
 from stages.opening import TokenizerFacts
@@ -143,6 +143,46 @@ class Calls:
         yield from self.literals
 
 
+class Field(NamedTuple):
+    """A piece of a message's header: the literal it begins with ("" for none), the text behind it, and where that
+    begins in the header."""
+
+    literal: str
+    text: str
+    at: int
+
+
+class Body(NamedTuple):
+    """What a header makes of its body. ``name``: where the header names the function that the body calls; None: the
+    body does."""
+
+    kind: Literal["reasoning", "content", "call", "dropped"]
+    name: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Output as messages, each a header and a body.
+
+    ``starts`` begin a header, ``parts`` stand inside one (and begin one whose start was forgotten), ``bodies`` end it,
+    ``enders`` end the body. ``open``: the start that the prompt ends with: what follows it there is the beginning of
+    the first header. ``lead``: text that begins a header where the prompt has its start. ``read``: the header's fields,
+    and the names of the offered tools (None: no calls are wanted) → what the body is.
+    """
+
+    starts: tuple[str, ...]
+    parts: tuple[str, ...]
+    bodies: tuple[str, ...]
+    enders: tuple[str, ...]
+    open: str
+    lead: tuple[str, ...]
+    read: Callable[[tuple[Field, ...], frozenset[str] | None], Body]
+
+    def literals(self) -> Iterator[str]:
+        """All literals."""
+        yield from (*self.starts, *self.parts, *self.bodies, *self.enders)
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a model family writes reasoning and calls."""
@@ -157,6 +197,8 @@ class Format:
     models: tuple[str, ...] = ()
     reasoning: Reasoning | None = None
     calls: Calls | None = None
+    channels: Channels | None = None
+    """Messages; the engine of ``calls`` reads the bodies of calls, and nothing else of either table is used."""
     enders: tuple[str, ...] = ()
     """Ends of turn: behind one nothing is output. By id where there are ids."""
     variant: Callable[[TokenizerFacts], Format] | None = None

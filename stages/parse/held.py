@@ -24,6 +24,8 @@ class ScannerState(msgspec.Struct, frozen=True):
     wrote: bool
     thought: bool
     wrapped: bool
+    header: bytes
+    fresh: bool
     alphabet: tuple[tuple[bytes, str, int], ...]
     writer: WriterState
     block: BlockState | None
@@ -33,8 +35,8 @@ class Held:
     """``space``, ``tail`` and the block hold what is undecided in ``mode``."""
 
     __slots__ = (
-        "_block", "back", "closers", "drop", "final", "kind", "limit", "mode", "plan", "reading", "reasoning", "scan",
-        "site", "space", "tail", "thought", "trim", "wrapped", "writer", "wrote",
+        "_block", "back", "closers", "drop", "final", "fresh", "header", "kind", "limit", "mode", "plan", "reading",
+        "reasoning", "scan", "site", "space", "tail", "thought", "trim", "wrapped", "writer", "wrote",
     )  # fmt: skip
 
     def __init__(self, form: Format, plan: Plan, site: Site, limit: int, mode: Mode) -> None:
@@ -60,6 +62,10 @@ class Held:
         """Reasoning was begun."""
         self.wrapped = False
         """The wrapper of the answer is open."""
+        self.header = ""
+        """What the prompt has of the first message's header."""
+        self.fresh = False
+        """A body begins: if it goes on with what was said before, a newline joins them."""
         self.final = False
         """The output ended: nothing can become a marker any more."""
         self._to(mode)
@@ -77,7 +83,7 @@ class Held:
     @property
     def idle(self) -> bool:
         """Nothing is held, and ordinary text goes out as ``kind``."""
-        return self.mode in SENDS and not self.tail and not self.space and not self.writer.mark
+        return self.mode in SENDS and not (self.tail or self.space or self.fresh or self.writer.mark)
 
     @property
     def flow(self) -> Find | None:
@@ -156,7 +162,8 @@ class Held:
         entries = tuple((pack(char), text, size) for char, text, size in self.writer.alphabet.entries())
         return ScannerState(
             self.mode, pack(self.tail), pack("".join(self.space)), self.back, self.wrote, self.thought, self.wrapped,
-            entries, self.writer.snapshot(), None if self._block is None else self._block.snapshot(),
+            pack(self.header), self.fresh, entries, self.writer.snapshot(),
+            None if self._block is None else self._block.snapshot(),
         )  # fmt: skip
 
     def restore(self, state: ScannerState) -> None:
@@ -165,6 +172,7 @@ class Held:
         self.space = [unpack(state.space)] if state.space else []
         self.back, self.wrote = Mode(state.back), state.wrote
         self.thought, self.wrapped = state.thought, state.wrapped
+        self.header, self.fresh = unpack(state.header), state.fresh
         self.writer.alphabet.restore((unpack(char), text, size) for char, text, size in state.alphabet)
         self.writer.restore(state.writer)
         if self._block is not None and state.block is not None:

@@ -40,11 +40,13 @@ class Reading:
 class Plan:
     """A format's markers, resolved for one tokenizer and one request; shared by all sessions that are alike."""
 
-    __slots__ = ("bare", "by_id", "by_text", "special")
+    __slots__ = ("bare", "by_id", "by_text", "calls", "special")
 
-    def __init__(self, special: dict[int, Special], bare: str, by_id: Reading, by_text: Reading) -> None:
+    def __init__(self, special: dict[int, Special], calls: bool, bare: str, by_id: Reading, by_text: Reading) -> None:
         self.special = special
         """Ids that mean something by themselves."""
+        self.calls = calls
+        """Calls are wanted."""
         self.bare = bare
         """First characters of an answer that may begin a block without an opener."""
         self.by_id = by_id
@@ -100,12 +102,13 @@ def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: bool, eos:
     blind = not specials and not added
     by_id = Reading(form, markers, extra if blind else {}, Lexicon(dict(zip(tokens, marks(), strict=False))))
     bare = form.calls.bare if form.calls is not None and tools else ""
-    return Plan(special, bare, by_id, Reading(form, markers, extra, Lexicon({})))
+    return Plan(special, tools, bare, by_id, Reading(form, markers, extra, Lexicon({})))
 
 
 def _literals(form: Format, tools: bool) -> set[str]:
     calls: Iterable[str] = form.calls.all() if form.calls is not None and tools else ()
-    return {*(form.reasoning.literals() if form.reasoning is not None else ()), *calls}
+    reasoning: Iterable[str] = form.reasoning.literals() if form.reasoning is not None else ()
+    return {*reasoning, *calls, *(form.channels.literals() if form.channels is not None else ())}
 
 
 def _markers(form: Format, tools: bool) -> dict[str, Role]:
@@ -118,4 +121,9 @@ def _markers(form: Format, tools: bool) -> dict[str, Role]:
     if form.calls is not None and tools:
         markers |= dict.fromkeys(form.calls.openers, Role.OPEN_CALL)
         markers |= dict.fromkeys(form.calls.closers, Role.CLOSE_CALL)
+    if form.channels is not None:
+        markers |= dict.fromkeys((*form.channels.starts, *form.channels.lead), Role.START_MESSAGE)
+        markers |= dict.fromkeys(form.channels.parts, Role.PART)
+        markers |= dict.fromkeys(form.channels.bodies, Role.BODY)
+        markers |= dict.fromkeys(form.channels.enders, Role.END_MESSAGE)
     return markers

@@ -24,6 +24,13 @@ class Role(IntEnum):
     OPEN_ANSWER = 7
     CLOSE_ANSWER = 8
     """What stands around a whole answer."""
+    START_MESSAGE = 9
+    """Begins a message's header."""
+    PART = 10
+    """Stands inside a header."""
+    BODY = 11
+    """Ends a header."""
+    END_MESSAGE = 12
 
 
 class Mode(IntEnum):
@@ -57,6 +64,8 @@ class Mode(IntEnum):
     """Behind an opener of reasoning: the rest of its line is structure."""
     ANSWERED = 16
     """Behind the end of a wrapped answer: it was the end if nothing visible follows."""
+    HEADER = 17
+    """Inside the header of a message."""
 
 
 _LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
@@ -78,8 +87,18 @@ _LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
 _CONTENT: Final = frozenset((Mode.SECOND, Mode.CONTENT, Mode.CONTENT_OPEN, Mode.BETWEEN, Mode.BETWEEN_OPEN))
 
 
+_HEADERS: Final = frozenset((Role.START_MESSAGE, Role.PART, Role.BODY))
+_END: Final = frozenset((Role.END_MESSAGE,))
+_MESSAGES: Final[dict[Mode, frozenset[Role]]] = {
+    Mode.LEAD: _HEADERS | _END, Mode.HEADER: _HEADERS | _END, Mode.BETWEEN: _HEADERS | _END, Mode.CONTENT: _END,
+    Mode.REASONING: _END, Mode.SKIP: _END, Mode.CALL: frozenset(),
+}  # fmt: skip
+
+
 def legal(form: Format) -> dict[Mode, frozenset[Role]]:
     """Which roles a format's markers have in which mode; elsewhere they are text."""
+    if form.channels is not None:
+        return _MESSAGES
     table: dict[Mode, frozenset[Role]] = {}
     reasoning = form.reasoning
     for mode, roles in _LEGAL.items():

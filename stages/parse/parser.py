@@ -27,7 +27,7 @@ from stages.parse.choice import Choice, ChoiceState
 from stages.parse.format import Format
 from stages.parse.markers import plan
 from stages.parse.modes import Mode
-from stages.parse.reasoning import start_mode
+from stages.parse.reasoning import Begin, begin
 from stages.parse.types import Tools
 
 _ABORTS: Final[dict[str, tuple[FailureKind, str]]] = {
@@ -42,6 +42,7 @@ class ParserState(msgspec.Struct, frozen=True):
     """A parser's snapshot: plain data that msgspec encodes and decodes."""
 
     mode: int
+    header: str
     ended: bool
     choices: tuple[ChoiceState, ...]
 
@@ -71,7 +72,7 @@ class Parser:
 class ParserMachine:
     """One session's parser. Inputs of a choice that was not admitted, and all after End, are ignored."""
 
-    __slots__ = ("_choices", "_ended", "_format", "_mode", "_opening", "_plan", "_tools")
+    __slots__ = ("_begin", "_choices", "_ended", "_format", "_opening", "_plan", "_tools")
 
     def __init__(self, form: Format, opening: Opening) -> None:
         self._format = form = form.variant(opening.tokenizer) if form.variant else form
@@ -79,7 +80,7 @@ class ParserMachine:
         self._plan = plan(form, opening.tokenizer, opening.ask)
         self._tools = Tools(opening.ask.tools)
         self._choices: dict[int, Choice] = {}
-        self._mode = Mode.CONTENT
+        self._begin = Begin()
         self._ended = False
 
     def step(self, event: Input, out: list[Semantic]) -> None:
@@ -119,14 +120,14 @@ class ParserMachine:
             return
         ask = self._opening.ask
         calls = self._format.calls is not None and bool(ask.tools) and ask.tool_choice != "none"
-        self._mode = start_mode(self._format, event.tail, calls)
+        self._begin = begin(self._format, event.tail, calls)
         for index in range(ask.n):
             self._admit(index)
             ids = event.ids if index == 0 and ask.return_token_ids else ()
             out.append(Start(index, event.count, event.cached, ids))
 
     def _admit(self, index: int) -> Choice:
-        choice = Choice(self._format, self._plan, self._opening, self._tools, index, self._mode)
+        choice = Choice(self._format, self._plan, self._opening, self._tools, index, self._begin)
         self._choices[index] = choice
         return choice
 
@@ -143,11 +144,11 @@ class ParserMachine:
     def snapshot(self) -> ParserState:
         """See Machine."""
         choices = tuple(choice.snapshot() for choice in self._choices.values())
-        return ParserState(self._mode, self._ended, choices)
+        return ParserState(self._begin.mode, self._begin.header, self._ended, choices)
 
     def restore(self, state: ParserState) -> None:
         """Continue from a snapshot."""
-        self._mode = Mode(state.mode)
+        self._begin = Begin(Mode(state.mode), state.header)
         self._ended = state.ended
         for index, choice in enumerate(state.choices):
             self._admit(index).restore(choice)

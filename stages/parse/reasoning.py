@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from stages.parse.channels import begun
 from stages.parse.format import TRIMS, Format
 from stages.parse.modes import Mode
 
 _BLANK = " \t\r\n"
+
+
+class Begin(NamedTuple):
+    """Where output begins: the mode, or what the prompt has of the first message's header."""
+
+    mode: Mode = Mode.CONTENT
+    header: str = ""
+
+
+def begin(form: Format, tail: str, calls: bool) -> Begin:
+    """Where output begins after a prompt that ends in ``tail``. ``calls``: call markers are on."""
+    return Begin(start_mode(form, tail, calls), "" if form.channels is None else begun(form.channels, tail))
 
 
 def start_mode(form: Format, tail: str, calls: bool) -> Mode:

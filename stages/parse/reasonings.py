@@ -64,8 +64,8 @@ REASONINGS: Final[dict[str, Reasoning]] = {
     "minimax_m2_append_think": Reasoning((), (), prefix="<think>"), "minimax_m3": M3, "mistral": MISTRAL,
     "magistral": THINK, "gemma4": GEMMA4, "granite": GRANITE, "granite33": RESPONSE, "granite_thinking": INSIDE,
     "olmo3": replace(THINK, trim="none"), "seed_oss": SEED,
-    "ernie45": replace(RESPONSE, turns=(*TURNS, "Assistant:"), inside=True), "hunyuan_a13b": HUNYUAN, "hy_v3": THINK, "cohere_command3": COHERE,
-    "cohere_command4": replace(COHERE, inside=True), "apertus": APERTUS, "longcat": LONGCAT, "lfm2": THINK,
-    "plamo3": PLAMO, "k2_horizon": HORIZON, "mimo": replace(THINK, trim="none"),
+    "ernie45": replace(RESPONSE, turns=(*TURNS, "Assistant:"), inside=True), "hunyuan_a13b": HUNYUAN, "hy_v3": THINK,
+    "cohere_command3": COHERE, "cohere_command4": replace(COHERE, inside=True), "apertus": APERTUS,
+    "longcat": LONGCAT, "lfm2": THINK, "plamo3": PLAMO, "k2_horizon": HORIZON, "mimo": replace(THINK, trim="none"),
 }  # fmt: skip
 """Name → table, for pairs. A format's own name stands for its reasoning too."""

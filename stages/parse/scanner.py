@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from stages.events import Content, Dropped, FaultCode, Reasoning
 from stages.parse.block import SPACE
-from stages.parse.engines import BROKEN, DONE, MORE, REPAIR, SPOILED, TEXT
+from stages.parse.engines import BROKEN, DONE, MORE, REPAIR, SKIP, SPOILED, TEXT
 from stages.parse.held import Held
 from stages.parse.modes import GUARDED, KINDS, THINKS, Mode, Role
 from stages.parse.text import OUT
@@ -117,7 +117,7 @@ class Scanner(Held):
         if verdict == MORE:
             self.tail = text[i:]
             return len(text)
-        if verdict in (BROKEN, REPAIR):
+        if verdict in (BROKEN, REPAIR, SKIP):
             match = self._spelled(text, i)
             if match is not None:
                 return self._take(match, text)
@@ -125,6 +125,8 @@ class Scanner(Held):
             self._broken(engine.code, text[i : i + 1])
         elif verdict == DONE:
             self._done()
+        elif verdict == SKIP:
+            self._skip(text[i : i + 1])
         elif verdict == TEXT:
             self.writer.commit()
             self._to(Mode.CONTENT)
@@ -141,6 +143,12 @@ class Scanner(Held):
         else:
             inside = self.reasoning.calls == "inside" and self.back in THINKS
             self._to(Mode.REASONING if inside else Mode.BETWEEN)
+
+    def _skip(self, char: str) -> None:
+        """What stands behind a call, and is no part of its block."""
+        src = self.writer.pos, self.writer.pos + self.writer.size(char)
+        self.writer.fault(FaultCode.MALFORMED_CALL, src, detail="text behind a call, in its block")
+        self._to(Mode.SKIP)
 
     def _spelled(self, text: str, i: int) -> re.Match[str] | None:
         """The special token, or what may become one, that begins at ``i`` in text without ids."""
@@ -359,13 +367,13 @@ class Scanner(Held):
         elif self.mode is Mode.CALL:
             self.writer.commit()
 
-    _HANDLERS: ClassVar[dict[Mode, Callable[[Scanner, str, int], int]]] = {
+    _HANDLERS: ClassVar[dict[Mode, Callable[[Any, str, int], int]]] = {
         Mode.LEAD: _lead, Mode.SECOND: _lead, Mode.REASONING_LEAD: _lead, Mode.BETWEEN: _lead,
         Mode.BETWEEN_OPEN: _lead, Mode.REPAIR: _lead, Mode.CONTENT: _run, Mode.CONTENT_OPEN: _run,
         Mode.REASONING: _run, Mode.SKIP: _run, Mode.AFTER: _after, Mode.LABEL: _label, Mode.ANSWERED: _lead,
         Mode.CALL: _call, Mode.ENDED: _ended,
     }  # fmt: skip
-    _ROLES: ClassVar[dict[Role, Callable[[Scanner, str], None]]] = {
+    _ROLES: ClassVar[dict[Role, Callable[[Any, str], None]]] = {
         Role.OPEN_REASONING: _open_reasoning, Role.CLOSE_REASONING: _close_reasoning,
         Role.OPEN_CALL: _open_call, Role.CLOSE_CALL: _close_call, Role.OPEN_ANSWER: _open_answer,
         Role.CLOSE_ANSWER: _close_answer,

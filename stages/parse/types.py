@@ -37,6 +37,7 @@ _ALIASES: Final[dict[Kind, str]] = {
 }
 _NAMES: Final[dict[str, Kind]] = {name: kind for kind, names in _ALIASES.items() for name in names.split()}
 _SIZED: Final = re.compile(r"(?:u?int|(float))[0-9]*")
+_INDEX: Final = re.compile("[0-9]{1,6}")
 _CLASSES: Final[dict[type, Kind]] = {
     type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
 }  # fmt: skip
@@ -157,9 +158,9 @@ class _Reader:
         self._left -= 1
         self._reading.add(id(schema))
         both = [self.read(part, depth + 1) for part in self._branches(schema, _BOTH)]
-        target = _resolved(schema, self._root)
-        if target is not None:
-            both.append(self.read(target, depth + 1))
+        referred = _resolved(schema, self._root)
+        if referred is not None:
+            both.append(self.read(referred, depth + 1))
         either = [self.read(part, depth + 1) for part in self._branches(schema, _EITHER)]
         self._reading.discard(id(schema))
 
@@ -241,9 +242,8 @@ def _subschemas(schema: Schema, words: tuple[str, ...]) -> Iterator[Schema]:
                 yield table
 
 
-def _resolved(schema: Schema, root: Schema) -> Schema | None:
-    """What ``$ref`` points to inside the root, by JSON pointer."""
-    ref = schema.get("$ref")
+def target(ref: object, root: Schema) -> Any:
+    """What a ``$ref`` points to, by JSON pointer inside the root; None if it leads elsewhere or nowhere."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     found: Any = root
@@ -251,10 +251,14 @@ def _resolved(schema: Schema, root: Schema) -> Schema | None:
         name = name.replace("~1", "/").replace("~0", "~")
         rows = _rows(found)
         if rows:
-            found = rows[int(name)] if re.fullmatch("[0-9]{1,6}", name) and int(name) < len(rows) else None
+            found = rows[int(name)] if _INDEX.fullmatch(name) and int(name) < len(rows) else None
         else:
             found = _table(found).get(name)
-    return _table(found) or None
+    return found
+
+
+def _resolved(schema: Schema, root: Schema) -> Schema | None:
+    return _table(target(schema.get("$ref"), root)) or None
 
 
 def _parts(schema: Schema, root: Schema, words: tuple[str, ...] = (*_BOTH, *_EITHER)) -> Iterator[Schema]:
@@ -267,9 +271,9 @@ def _parts(schema: Schema, root: Schema, words: tuple[str, ...] = (*_BOTH, *_EIT
             continue
         seen.add(id(part))
         yield part
-        target = _resolved(part, root)
-        if target is not None:
-            waiting.append(target)
+        referred = _resolved(part, root)
+        if referred is not None:
+            waiting.append(referred)
         waiting += islice(_subschemas(part, words), _MOST)
 
 

@@ -16,3 +16,5 @@ DONE: Final = 5
 """The engine read the end of the block."""
 TEXT: Final = 6
 """No call follows; what was read stays structure, what follows is content."""
+SKIP: Final = 7
+"""Calls are complete; what follows is none and no end of the block: dropped with a fault, up to the next marker."""

@@ -3,10 +3,12 @@
 from typing import Final
 
 from stages.parse.format import Format
+from stages.parse.formats.harmony import HARMONY
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN
 
 FORMATS: Final[tuple[Format, ...]] = (
     PLAIN,
     HERMES,
+    HARMONY,
 )
