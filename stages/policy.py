@@ -6,7 +6,7 @@ and did not get, is noted. A call is never changed.
 * ``parallel`` false: calls after the first become Dropped.
 * Tools offered: a called name that is not among them gets a fault, right behind its CallStart.
 * ``tool_choice`` names a function: a call of another one gets a fault there.
-* ``tool_choice`` names a function, or is ``required``: a choice that ends without a call gets a fault before its Finish.
+* ``tool_choice`` names a function, or is ``required``: a choice that ends without a call gets a fault before Finish.
 * The arguments of a complete call that break the tool's schema get a fault, right before the CallEnd. A schema that
   cannot be used (see ``stages.schema``) checks nothing, and nothing is noted: the model did nothing wrong.
 * ``tool_choice`` ``none``: the parser takes no calls out of the text, so there is nothing to do here.

@@ -176,7 +176,7 @@ def _finite(text: str) -> float:
     return value
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite)
+_DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def _value(arguments: str) -> Any:

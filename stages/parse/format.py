@@ -199,6 +199,8 @@ class Format:
     calls: Calls | None = None
     channels: Channels | None = None
     """Messages; the engine of ``calls`` reads the bodies of calls, and nothing else of either table is used."""
+    boundaries: tuple[str, ...] = ()
+    """Structure wherever it stands in text; in reasoning it ends that."""
     enders: tuple[str, ...] = ()
     """Ends of turn: behind one nothing is output. By id where there are ids."""
     variant: Callable[[TokenizerFacts], Format] | None = None

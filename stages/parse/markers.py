@@ -108,11 +108,11 @@ def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: bool, eos:
 def _literals(form: Format, tools: bool) -> set[str]:
     calls: Iterable[str] = form.calls.all() if form.calls is not None and tools else ()
     reasoning: Iterable[str] = form.reasoning.literals() if form.reasoning is not None else ()
-    return {*reasoning, *calls, *(form.channels.literals() if form.channels is not None else ())}
+    return {*form.boundaries, *reasoning, *calls, *(form.channels.literals() if form.channels is not None else ())}
 
 
 def _markers(form: Format, tools: bool) -> dict[str, Role]:
-    markers: dict[str, Role] = {}
+    markers = dict.fromkeys(form.boundaries, Role.BOUNDARY)
     if form.reasoning is not None:
         markers |= dict.fromkeys(form.reasoning.openers, Role.OPEN_REASONING)
         markers |= dict.fromkeys(form.reasoning.closers, Role.CLOSE_REASONING)

@@ -31,6 +31,8 @@ class Role(IntEnum):
     BODY = 11
     """Ends a header."""
     END_MESSAGE = 12
+    BOUNDARY = 13
+    """Structure between the parts of an output."""
 
 
 class Mode(IntEnum):
@@ -102,7 +104,7 @@ def legal(form: Format) -> dict[Mode, frozenset[Role]]:
     table: dict[Mode, frozenset[Role]] = {}
     reasoning = form.reasoning
     for mode, roles in _LEGAL.items():
-        here = set(roles)
+        here = {*roles, Role.BOUNDARY} if mode is not Mode.CALL else set(roles)
         if reasoning is not None:
             if reasoning.again and mode in _CONTENT:
                 here.add(Role.OPEN_REASONING)

@@ -281,6 +281,14 @@ class Scanner(Held):
             self.space.append(found)
             self._to(Mode.ANSWERED)
 
+    def _boundary(self, found: str) -> None:
+        self._keep_space()
+        self.writer.literal(found)
+        if self.mode in THINKS:
+            self._to(Mode.SECOND)
+        elif self.mode in (Mode.CONTENT, Mode.CONTENT_OPEN):
+            self._to(Mode.BETWEEN)
+
     # --- trouble -----------------------------------------------------------------------------------------------------
 
     def _mention(self) -> None:
@@ -338,6 +346,9 @@ class Scanner(Held):
             self.block.cut(tail)
         elif self.mode is Mode.BETWEEN_OPEN and any(closer.startswith(tail) for closer in self.closers):
             self.writer.marker(tail)
+        elif "\udc00" <= tail[:1] <= "\udfff" and self.mode is not Mode.CALL:
+            # The beginning of a literal, and a special token: no text.
+            self.writer.marker(tail)
         else:
             self._drain(tail)
             self._settle()
@@ -376,5 +387,5 @@ class Scanner(Held):
     _ROLES: ClassVar[dict[Role, Callable[[Any, str], None]]] = {
         Role.OPEN_REASONING: _open_reasoning, Role.CLOSE_REASONING: _close_reasoning,
         Role.OPEN_CALL: _open_call, Role.CLOSE_CALL: _close_call, Role.OPEN_ANSWER: _open_answer,
-        Role.CLOSE_ANSWER: _close_answer,
+        Role.CLOSE_ANSWER: _close_answer, Role.BOUNDARY: _boundary,
     }  # fmt: skip

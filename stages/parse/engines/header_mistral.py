@@ -1,7 +1,7 @@
 """Mistral's calls: behind one marker a JSON array of calls, or a header and JSON.
 
-    block ::= CALL WS ( array | object )       (the array is JsonCalls' business)
-            | CALL header-and-json             (HeaderJson's)
+    block ::= CALL WS ( array | object )       (read by the one engine)
+            | CALL header-and-json             (read by the other)
 
 The first character behind the marker tells: no name begins with ``[`` or ``{``.
 """
@@ -12,11 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from stages.events import FaultCode
 from stages.parse import arguments as js
 from stages.parse.engines import MORE
 from stages.parse.engines.header_json import Header, HeaderJson
-from stages.parse.engines.json_calls import JsonCalls
 from stages.parse.format import CallEngine
 from stages.parse.site import Site
 
@@ -24,54 +22,72 @@ from stages.parse.site import Site
 class EitherState(msgspec.Struct, frozen=True):
     """The engine's snapshot. ``array``: None as long as it is not known."""
 
-    opener: str
-    guarded: bool
     array: bool | None
     header: bytes
     calls: bytes
 
 
 class HeaderOrArray:
-    """See CallEngine. Which of the two reads is decided once a block; until then the header does."""
+    """See CallEngine. Until it is known which of the two reads, the header's is asked."""
 
-    __slots__ = ("_array", "_guarded", "_opener", "calls", "header", "site")
+    __slots__ = ("_array", "_header", "_scan", "calls", "code", "header", "seen", "site", "sure", "verdict")
 
-    def __init__(self, site: Site, header: Header, calls: JsonCalls) -> None:
+    def __init__(self, site: Site, header: Header, calls: CallEngine) -> None:
         self.site = site
-        self.header = HeaderJson(site, header)
+        self._header = header
+        self.header: CallEngine = HeaderJson(site, header)
         self.calls = calls
-        self._opener = header.call
-        self._guarded = False
-        self._array: bool | None = None
+        self.begin(header.call, False)
 
     @property
     def _engine(self) -> CallEngine:
         return self.calls if self._array else self.header
 
-    @property
-    def verdict(self) -> int:
-        """See CallEngine."""
-        return self._engine.verdict
+    def _told(self) -> None:
+        engine = self._engine
+        self.verdict, self.code = engine.verdict, engine.code
+        # A marker that is a special token is no mention, whatever follows.
+        self.seen, self.sure = engine.seen, engine.sure or self.header.sure
 
-    @property
-    def code(self) -> FaultCode:
+    def begin(self, opener: str, guarded: bool) -> None:
         """See CallEngine."""
-        return self._engine.code
+        self._array: bool | None = None
+        self._scan = self.site.lexicon.scan(*self._header.literals())
+        self.header.begin(opener, guarded)
+        self._told()
+
+    def feed(self, text: str, i: int, final: bool) -> int:
+        """See CallEngine."""
+        if self._array is None:
+            j = js.space(text, i)
+            if j > i:
+                self.site.writer.marker(text[i:j])
+            i = j
+            if i < len(text) and not self._chosen(text, i, final):
+                self.verdict = MORE
+                return i
+        i = self._engine.feed(text, i, final)
+        self._told()
+        return i
+
+    def _chosen(self, text: str, i: int, final: bool) -> bool:
+        found, end = self._scan.at(text, i, final)
+        if found is None and end == i:
+            return False
+        self._array = found is None and text[i] in "[{"
+        if self._array:
+            self.calls.begin(self._header.call, False)
+        return True
+
+    def repaired(self) -> None:
+        """See CallEngine."""
+        self._engine.repaired()
+        self._told()
 
     @property
     def busy(self) -> bool:
         """See CallEngine."""
         return self._engine.busy
-
-    @property
-    def seen(self) -> bool:
-        """See CallEngine."""
-        return self._engine.seen
-
-    @property
-    def sure(self) -> bool:
-        """See CallEngine."""
-        return self._engine.sure
 
     @property
     def flow(self) -> Callable[[str], object] | None:
@@ -83,23 +99,19 @@ class HeaderOrArray:
         """See CallEngine."""
         return self._engine.since
 
-    def begin(self, opener: str, guarded: bool) -> None:
+    def kept(self) -> tuple[str, int]:
         """See CallEngine."""
-        self._opener, self._guarded = opener, guarded
-        self._array = None
-        self.header.begin(opener, guarded)
-        self.header.verdict = MORE
+        return self._engine.kept()
 
-    def feed(self, text: str, i: int, final: bool) -> int:
+    def snapshot(self) -> bytes:
         """See CallEngine."""
-        if self._array is None:
-            j = js.space(text, i)
-            if j > i:
-                self.site.writer.marker(text[i:j])
-                i = j
-            if i == len(text):
-                return i
-            i = self._chosen(text, i, final)
-            if self._array is None:
-                return i
-        return self._engine.feed(text, i, final)
+        return msgspec.msgpack.encode(EitherState(self._array, self.header.snapshot(), self.calls.snapshot()))
+
+    def restore(self, state: bytes) -> None:
+        """See CallEngine."""
+        was = msgspec.msgpack.decode(state, type=EitherState)
+        self._array = was.array
+        self._scan = self.site.lexicon.scan(*self._header.literals())
+        self.header.restore(was.header)
+        self.calls.restore(was.calls)
+        self._told()

@@ -1,125 +1,162 @@
-"""Tagged JSON calls: one block holds JSON objects with a name and arguments.
+"""JSON calls: a block holds JSON objects with a name and arguments, one, several, or an array of them.
 
-    block  ::= opener WS [ "[" WS ] object { SEP object } [ "]" ] WS closer
-    object ::= "{" members "}"              (members in any order; others than name and arguments are skipped)
-    SEP    ::= WS | "," | "}" | "]"         (junk of brackets behind an object is ignored)
+    block ::= opener [ WS head ] WS calls [ WS closer ]
+    calls ::= loose | array | run                                                       (``JsonBlocks.calls``)
+    loose ::= [ "[" WS ] object { SEP object } [ "]" ]      SEP ::= WS | "," | "}" | "]"     (junk behind an object)
+    array ::= "[" [ object { "," object } ] "]" | object                                     (behind it all is over)
+    run   ::= array | object { [ ";" | "," ] object }
 
-The markers are the scanner's business; this engine reads what stands between them. Arguments go out as written, from
-their ``{`` to its ``}``, as soon as the name is known. A JSON string that holds an object is decoded once. ``null``,
-``""`` and nothing are ``{}``. Raw control characters inside strings go out escaped: their value is not in doubt.
+``json_object`` reads the objects. The markers are the scanner's business, but for heads, and for closers that belong to
+one opener only. What breaks an array breaks off there: the calls before it stand, the rest is text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from stages.events import FaultCode
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, LEAVE, MORE, REPAIR, SPOILED
+from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, TEXT
+from stages.parse.engines.json_held import JsonKeys, JsonObjectState
+from stages.parse.engines.json_object import JsonObject
+from stages.parse.lexicon import Scan
 from stages.parse.site import Site
-from stages.parse.writer import pack, unpack
 
-OPEN, FIELD, FIELD_TEXT, COLON, FIELD_VALUE, NAME, OBJECT, STRING, NULL, OTHER, NEXT, BEHIND = range(12)
-# Kept until its event can be made; other scanned pieces are structure (or arguments, sent as they come).
-_KEPT: Final = frozenset((NAME, STRING, NULL))
+__all__ = ["JsonBlocks", "JsonCalls", "JsonKeys"]
+
+HEAD, OPEN, OBJECT, BEHIND, ITEM, NEXT_ITEM, SEPARATED, CLOSE = range(8)
+_BUSY: Final = frozenset((HEAD, OPEN, OBJECT))
+
+
+def _none() -> dict[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
-class JsonKeys:
-    """What the members are called. Nothing beyond what the family writes: each alias is a chance to misread."""
+class JsonBlocks:
+    """What stands between the markers.
 
-    name: tuple[str, ...]
-    arguments: tuple[str, ...]
+    ``first``: with which characters calls may begin; ``guarded``: the same in reasoning (empty: as elsewhere).
+    ``empty``: an array may be. ``heads``: opener → literals that must follow it → MORE, TEXT or DONE; "" stands for
+    anything else. ``ends``: opener → its closer, read here, or "" where the end of the calls is the end; the closers of
+    other openers are the scanner's. ``code``: openers behind which anything but JSON is content. ``known``: openers
+    behind which only a call of an offered tool is one.
+    """
+
+    calls: Literal["loose", "array", "run"] = "loose"
+    first: str = "{["
+    guarded: str = ""
+    empty: bool = False
+    heads: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    ends: Mapping[str, str] = field(default_factory=_none)
+    code: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+
+
+_LOOSE: Final = JsonBlocks(guarded="{")
 
 
 class JsonCallsState(msgspec.Struct, frozen=True):
-    """The engine's snapshot; texts are packed."""
+    """The engine's snapshot."""
 
     phase: int
+    opener: str
     array: bool
     guarded: bool
     seen: bool
-    sure: bool
-    named: bool
-    argued: bool
-    part: bytes
-    start: int
-    later: bytes | None
-    later_src: tuple[int, int]
-    scanner: js.JsonState
+    object: JsonObjectState
 
 
 class JsonCalls:
     """See CallEngine."""
 
     __slots__ = (
-        "_argued", "_array", "_guarded", "_later", "_later_src", "_named", "_part", "_phase", "_scanner", "_start",
-        "code", "keys", "seen", "sure", "verdict", "writer",
+        "_array", "_guarded", "_object", "_opener", "_phase", "_scan", "_site", "blocks", "code", "seen", "verdict",
+        "writer",
     )  # fmt: skip
 
-    def __init__(self, site: Site, keys: JsonKeys) -> None:
+    def __init__(self, site: Site, keys: JsonKeys, blocks: JsonBlocks = _LOOSE) -> None:
+        self._site = site
         self.writer = site.writer
-        self.keys = keys
+        self.blocks = blocks
         self.verdict = MORE
         self.code = FaultCode.MALFORMED_CALL
+        self._object = JsonObject(site, keys)
         self.begin("", False)
 
     def begin(self, opener: str, guarded: bool) -> None:
         """See CallEngine."""
-        del opener
-        self._phase = OPEN
+        self._opener = opener
+        self._phase = HEAD if opener in self.blocks.heads else OPEN
         self._array = False
         self._guarded = guarded
         self.seen = False
-        self.sure = False
-        self._part: list[str] = []
-        self._start = 0
-        self._scanner = js.JsonScanner()
-        self._object()
+        self._object.sure = False
+        self._object.known = opener in self.blocks.known
+        self._object.begin()
+        self._scan = self._literals()
 
-    def _object(self) -> None:
-        self._named = False
-        self._argued = False
-        self._later: list[str] | None = None
-        self._later_src = (0, 0)
+    def _literals(self) -> Scan:
+        """What is looked for in this block."""
+        heads = (literal for literal in self.blocks.heads.get(self._opener, ()) if literal)
+        closer = self.blocks.ends.get(self._opener)
+        return self._site.lexicon.scan(*heads, *((closer,) if closer else ()))
+
+    @property
+    def sure(self) -> bool:
+        """See CallEngine."""
+        return self._object.sure
 
     @property
     def busy(self) -> bool:
         """See CallEngine."""
-        return self._phase != BEHIND
+        return self._phase in _BUSY
 
     @property
     def flow(self) -> Callable[[str], object] | None:
         """See CallEngine."""
-        return self._scanner.flow if self._phase == OBJECT and self._later is None else None
+        return self._object.flow if self._phase == OBJECT else None
 
     @property
     def since(self) -> int:
         """See CallEngine."""
-        return self._start if self._phase in _KEPT else self.writer.pos
+        return self._object.since if self._phase == OBJECT else self.writer.pos
 
     def kept(self) -> tuple[str, int]:
         """See CallEngine."""
-        return ("".join(self._part) if self._phase in _KEPT else "", self.since)
-
-    def feed(self, text: str, i: int, final: bool) -> int:
-        """See CallEngine."""
-        del final
-        n = len(text)
-        self.verdict = MORE
-        while i < n and not self.verdict:
-            i = self._PHASES[self._phase](self, text, i)
-        return i
+        return self._object.kept() if self._phase == OBJECT else ("", self.writer.pos)
 
     def repaired(self) -> None:
         """See CallEngine."""
-        self._end()
+        self._object.end()
+        self.seen = True
+        self._phase = BEHIND
 
-    # --- phases: each consumes a character at least, or sets the verdict -----------------------------------------
+    def feed(self, text: str, i: int, final: bool) -> int:
+        """See CallEngine."""
+        self.verdict = MORE
+        n = len(text)
+        while i < n and not self.verdict:
+            before, phase = i, self._phase
+            i = self._PHASES[phase](self, text, i, final)
+            if i == before and phase == self._phase:
+                break  # what may become a literal
+        if final and not self.verdict:
+            self._finish()
+        return i
+
+    def _finish(self) -> None:
+        """The output ends in the block."""
+        if self._phase == HEAD:
+            self.verdict = self.blocks.heads[self._opener].get("", MORE)
+        elif self._phase == OPEN and self._opener in self.blocks.code:
+            self.verdict = TEXT
+
+    # --- phases: each consumes a character at least, sets the verdict or another phase, or waits -------------------
 
     def _space(self, text: str, i: int) -> int:
         j = js.space(text, i)
@@ -127,25 +164,88 @@ class JsonCalls:
             self.writer.marker(text[i:j])
         return j
 
-    def _broken(self, code: FaultCode = FaultCode.MALFORMED_CALL, verdict: int = BROKEN) -> None:
-        self.verdict = verdict
+    def _broken(self, code: FaultCode) -> None:
+        self.verdict = BROKEN
         self.code = code
 
-    def _open(self, text: str, i: int) -> int:
+    def _head(self, text: str, i: int, final: bool) -> int:
         i = self._space(text, i)
         if i == len(text):
             return i
-        if text[i] == "{":
-            self._phase = FIELD
-        elif text[i] == "[" and not self._array and not self._guarded:
-            self._array = True
-        else:
-            self._broken(FaultCode.MALFORMED_CALL if self._array else FaultCode.STRAY_MARKER)
+        literal, end = self._scan.at(text, i, final)
+        if literal is None and end >= 0:
             return i
-        self.writer.marker(text[i])
+        heads = self.blocks.heads[self._opener]
+        verdict = heads.get(literal or "")
+        if verdict is None:
+            self._broken(FaultCode.STRAY_MARKER)
+            return i
+        self.verdict = verdict
+        self.seen = verdict == TEXT
+        self._phase = OPEN
+        if literal is None:
+            return i
+        self.writer.literal(text[i:end])
+        return end
+
+    def _open(self, text: str, i: int, final: bool) -> int:
+        i = self._space(text, i)
+        if i == len(text):
+            return i
+        char = text[i]
+        if self._array:
+            if char == "]" and self.blocks.empty and not self._guarded:
+                return self._over(text, i, i + 1)
+            if char != "{":
+                self._broken(FaultCode.MALFORMED_CALL)
+                return i
+            self._phase = OBJECT
+        elif char in ((self._guarded and self.blocks.guarded) or self.blocks.first):
+            self._array = char == "["
+            self._phase = OPEN if self._array else OBJECT
+        elif self._opener in self.blocks.code:
+            self.verdict = TEXT
+            return i
+        else:
+            self._broken(FaultCode.STRAY_MARKER)
+            return i
+        self.writer.marker(char)
         return i + 1
 
-    def _behind(self, text: str, i: int) -> int:
+    def _over(self, text: str, i: int, j: int) -> int:
+        """The calls are complete; what ends them is structure."""
+        if j > i:
+            self.writer.marker(text[i:j])
+        self.writer.commit()
+        self.seen = True
+        closer = self.blocks.ends.get(self._opener)
+        self._phase = CLOSE if closer else BEHIND
+        if not closer:
+            self.verdict = LEAVE if closer is None else DONE
+        return j
+
+    def _call(self, text: str, i: int, final: bool) -> int:
+        inside = self._object
+        i = inside.feed(text, i)
+        if inside.verdict == LEAVE:
+            self.seen = True
+            self._behind_object()
+        else:
+            self.verdict, self.code = inside.verdict, inside.code
+        return i
+
+    def _behind_object(self) -> None:
+        if self.blocks.calls == "loose":
+            self._phase = BEHIND
+        elif self._array:
+            self._phase = ITEM
+            self.writer.begin()
+        elif self.blocks.calls == "run":
+            self._phase = SEPARATED
+        else:
+            self._over("", 0, 0)
+
+    def _behind(self, text: str, i: int, final: bool) -> int:
         j = i
         while j < len(text) and text[j] in "}], \t\r\n":
             j += 1
@@ -153,241 +253,92 @@ class JsonCalls:
             self.writer.marker(text[i:j])
         elif text[i] == "{":
             self.writer.begin()
-            self._object()
-            self.writer.marker("{")
-            self._phase = FIELD
-            return i + 1
+            return self._begin_object(i)
         else:
             self.verdict = LEAVE
         return j
 
-    def _field(self, text: str, i: int) -> int:
-        i = self._space(text, i)
-        if i == len(text):
-            return i
-        if text[i] == '"':
-            self.sure = True
-            self._scan(FIELD_TEXT)
-            return i
-        if text[i] == "}":
-            return self._closed(text, i)
-        self._broken()
-        return i
-
-    def _colon(self, text: str, i: int) -> int:
-        i = self._space(text, i)
-        if i == len(text):
-            return i
-        if text[i] != ":":
-            self._broken()
-            return i
-        self.writer.marker(":")
-        self._phase = FIELD_VALUE
+    def _begin_object(self, i: int) -> int:
+        self._object.begin()
+        self.writer.marker("{")
+        self._phase = OBJECT
         return i + 1
 
-    def _next(self, text: str, i: int) -> int:
+    def _item(self, text: str, i: int, final: bool) -> int:
+        """Behind an object of an array, in a region: what does not go on with the array is text."""
         i = self._space(text, i)
         if i == len(text):
             return i
-        if text[i] == ",":
-            self.writer.marker(",")
-            self._phase = FIELD
-            return i + 1
-        if text[i] == "}":
-            return self._closed(text, i)
-        if self._named and self._argued:
-            self.verdict = REPAIR
-        else:
-            self._broken()
-        return i
-
-    def _closed(self, text: str, i: int) -> int:
-        if not self._named:
-            self._broken()
+        if text[i] == "]":
+            return self._over(text, i, i + 1)
+        if text[i] != ",":
+            self._broken(FaultCode.MALFORMED_CALL)
             return i
-        self.writer.marker(text[i])
-        self._end()
+        self.writer.marker(",")
+        self.writer.commit()
+        self.writer.begin()
+        self._phase = NEXT_ITEM
         return i + 1
 
-    def _end(self) -> None:
-        if not self._argued:
-            self.writer.arguments_at("{}", (self.writer.pos, self.writer.pos))
-        self.writer.call_end(True)
-        self.seen = True
-        self._phase = BEHIND
+    def _next_item(self, text: str, i: int, final: bool) -> int:
+        i = self._space(text, i)
+        if i == len(text):
+            return i
+        if text[i] == "{":
+            return self._begin_object(i)
+        if text[i] == "]" and self._array:
+            return self._over(text, i, i + 1)  # a comma too many
+        self._broken(FaultCode.MALFORMED_CALL)
+        return i
 
-    def _value(self, text: str, i: int) -> int:
+    def _separated(self, text: str, i: int, final: bool) -> int:
+        """Behind an object of a run."""
         i = self._space(text, i)
         if i == len(text):
             return i
         char = text[i]
-        field = self._decoded()
-        if field in self.keys.name:
-            if self._named or char != '"':
-                self._broken()
-            else:
-                self._begin_name()
-                return i + 1
-        elif field in self.keys.arguments:
-            if self._argued:
-                self._broken()
-            else:
-                self._begin_arguments(char)
-        else:
-            self._scan(OTHER)
-        return i
-
-    def _begin_name(self) -> None:
-        # The quotes are structure: the call's src covers the name alone.
-        self._scan(NAME)
-        self._scanner.feed('"', 0)
-        self._part.append('"')
-        self.writer.marker('"')
-        self._start = self.writer.pos
-
-    def _begin_arguments(self, char: str) -> None:
+        if char in ";,":
+            self.writer.begin()
+            self.writer.marker(char)
+            self._phase = NEXT_ITEM
+            return i + 1
         if char == "{":
-            self._scan(OBJECT)
-            if not self._named:
-                self._later = []
-                self._later_src = (self.writer.pos, self.writer.pos)
-        elif char == '"':
-            self._keep(STRING)
-        elif char == "n":
-            self._keep(NULL)
-        else:
-            self._broken(FaultCode.BAD_ARGUMENTS)
+            self.writer.begin()
+            return self._begin_object(i)
+        return self._over(text, i, i)
 
-    def _scan(self, phase: int) -> None:
-        self._phase = phase
-        self._scanner = js.JsonScanner()
-        self._part = []
-
-    def _keep(self, phase: int) -> None:
-        self._scan(phase)
-        self._start = self.writer.pos
-
-    # --- phases that scan one JSON value -------------------------------------------------------------------------
-
-    def _scanned(self, text: str, i: int) -> int:
-        scanner = self._scanner
-        j = scanner.feed(text, i)
-        status = scanner.status
-        if j > i:
-            self._piece(text[i:j])
-        if status == js.CONTROL:
-            self._control(text[j])
-            return j + 1
-        if status == js.END:
-            self._ENDS[self._phase](self)
-        elif status == js.BAD:
-            bad = self._phase in (OBJECT, STRING, NULL)
-            self._broken(FaultCode.BAD_ARGUMENTS if bad else FaultCode.MALFORMED_CALL)
-        return j
-
-    def _piece(self, piece: str) -> None:
-        phase = self._phase
-        if phase == OBJECT and self._later is None:
-            self.writer.arguments(piece)
-        elif phase == OBJECT and self._later is not None:
-            self._later.append(piece)
-            self._later_src = (self._later_src[0], self.writer.take(piece)[1])
-        elif phase in _KEPT:
-            self._part.append(piece)
-            self.writer.take(piece[:-1] if phase == NAME and self._scanner.status == js.END else piece)
-        else:
-            if phase == FIELD_TEXT:
-                self._part.append(piece)
-            self.writer.marker(piece)
-
-    def _control(self, char: str) -> None:
-        if self._phase != OBJECT:
-            self._piece(char)
-            return
-        src = self.writer.take(char)
-        if self._later is None:
-            self.writer.arguments_at(js.escaped(char), src)
-        else:
-            self._later.append(js.escaped(char))
-            self._later_src = (self._later_src[0], src[1])
-
-    def _decoded(self) -> str:
-        return js.string_value(self.writer.alphabet.visible("".join(self._part), quoted=True))
-
-    def _end_field(self) -> None:
-        self._phase = COLON
-
-    def _end_other(self) -> None:
-        self._phase = NEXT
-
-    def _end_null(self) -> None:
-        self._argue("{}", (self._start, self.writer.pos))
-        self._phase = NEXT
-
-    def _end_object(self) -> None:
-        self._argued = True
-        self._phase = NEXT
-
-    def _end_string(self) -> None:
-        value = self._decoded()
-        text = js.object_text(value) if value.strip() else "{}"
-        if text is None:
-            self._broken(FaultCode.BAD_ARGUMENTS, SPOILED)
-        else:
-            self._argue(text, (self._start, self.writer.pos))
-            self._phase = NEXT
-
-    def _argue(self, text: str, src: tuple[int, int]) -> None:
-        self._argued = True
-        if self._named:
-            self.writer.arguments_at(text, src)
-        else:
-            self._later, self._later_src = [text], src
-
-    def _end_name(self) -> None:
-        name = self._decoded().strip()
-        end = self.writer.pos
-        if not name:
-            self.writer.marker('"')
-            self._broken(verdict=SPOILED)
-            return
-        self._named = True
-        self._phase = NEXT
-        self.writer.call_start(name, (self._start, end))
-        if self._later is not None:
-            text = self.writer.alphabet.visible("".join(self._later), quoted=True)
-            self.writer.arguments_at(text, self._later_src)
-            self._later = None
-        self.writer.marker('"')
+    def _close(self, text: str, i: int, final: bool) -> int:
+        i = self._space(text, i)
+        if i == len(text):
+            return i
+        literal, end = self._scan.at(text, i, final)
+        if literal is None and end >= 0:
+            return i
+        self.verdict = DONE
+        if literal is None:
+            return i
+        self.writer.literal(text[i:end])
+        return end
 
     # --- snapshot ---------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
         """See CallEngine."""
-        later = None if self._later is None else pack("".join(self._later))
         return msgspec.msgpack.encode(
             JsonCallsState(
-                self._phase, self._array, self._guarded, self.seen, self.sure, self._named, self._argued,
-                pack("".join(self._part)), self._start, later, self._later_src, self._scanner.snapshot(),
+                self._phase, self._opener, self._array, self._guarded, self.seen, self._object.snapshot()
             )
         )  # fmt: skip
 
     def restore(self, state: bytes) -> None:
         """See CallEngine."""
         was = msgspec.msgpack.decode(state, type=JsonCallsState)
-        self._phase, self._array, self._guarded = was.phase, was.array, was.guarded
-        self.seen, self.sure = was.seen, was.sure
-        self._named, self._argued, self._start = was.named, was.argued, was.start
-        self._part = [unpack(was.part)]
-        self._later = None if was.later is None else [unpack(was.later)]
-        self._later_src = was.later_src
-        self._scanner = js.JsonScanner(was.scanner)
+        self._phase, self._opener, self._array, self._guarded = was.phase, was.opener, was.array, was.guarded
+        self.seen = was.seen
+        self._object.restore(was.object)
+        self._scan = self._literals()
 
-    _PHASES: ClassVar[dict[int, Callable[[JsonCalls, str, int], int]]] = {
-        OPEN: _open, FIELD: _field, FIELD_TEXT: _scanned, COLON: _colon, FIELD_VALUE: _value, NAME: _scanned,
-        OBJECT: _scanned, STRING: _scanned, NULL: _scanned, OTHER: _scanned, NEXT: _next, BEHIND: _behind,
-    }  # fmt: skip
-    _ENDS: ClassVar[dict[int, Callable[[JsonCalls], None]]] = {
-        FIELD_TEXT: _end_field, NAME: _end_name, OBJECT: _end_object, STRING: _end_string, NULL: _end_null,
-        OTHER: _end_other,
+    _PHASES: ClassVar[dict[int, Callable[[JsonCalls, str, int, bool], int]]] = {
+        HEAD: _head, OPEN: _open, OBJECT: _call, BEHIND: _behind, ITEM: _item, NEXT_ITEM: _next_item,
+        SEPARATED: _separated, CLOSE: _close,
     }  # fmt: skip

@@ -14,6 +14,6 @@ PLAIN: Final = Format(
     version=1,
     grammar="text",
     summary="everything is content; nothing is held",
-    aliases=("identity", "none", "text"),
+    aliases=("identity", "none", "text", "generic"),
     models=("any model, reasoning and calls left in the text",),
 )
