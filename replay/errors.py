@@ -21,3 +21,12 @@ class BadSplit(ReplayError):
 
 class ParserFailed(ReplayError):
     """The parser raised on a text; the message tells what, and at which input."""
+
+
+class BadCase(ReplayError):
+    """A case file, or one line of it, cannot be read. ``where``: the file, or FILE:LINE."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+        self.why = why

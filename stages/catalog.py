@@ -13,9 +13,9 @@ from stages import policy, sse, stop
 from stages.errors import UnknownName
 from stages.events import Input, Semantic
 from stages.opening import Opening, TokenizerFacts
+from stages.parse.detection import detected
 from stages.parse.format import Format
 from stages.parse.formats import FORMATS
-from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN
 from stages.parse.parser import Parser
 from stages.parse.reasonings import REASONINGS, VERSION
@@ -85,8 +85,20 @@ def _pair(first: str, second: str) -> Format:
     elif key not in _BY_NAME:
         known = dict.fromkeys((*_REASONINGS, *_BY_NAME))
         raise UnknownName(_unknown("reasoning", first, known, [*REASONINGS]))
-    return replace(calls, name=f"{first.strip().lower()}+{calls.name}", version=calls.version + VERSION - 1,
-                   aliases=(), reasoning=reasoning)  # fmt: skip
+    name, version = f"{first.strip().lower()}+{calls.name}", calls.version + VERSION - 1
+
+    def paired(form: Format) -> Format:
+        own = form.reasoning if reasoning == calls.reasoning else reasoning
+        return replace(form, name=name, version=version, aliases=(), reasoning=own, variant=None)
+
+    if calls.variant is None:
+        return paired(calls)
+    variant = calls.variant
+
+    def spelled(tokenizer: TokenizerFacts) -> Format:
+        return paired(variant(tokenizer))
+
+    return replace(paired(calls), variant=spelled)
 
 
 def names() -> list[ParserEntry]:
@@ -95,21 +107,9 @@ def names() -> list[ParserEntry]:
 
 
 def detect(template: str | None, tokenizer: TokenizerFacts, model: str) -> str:
-    """The name of the parser for a model. ``template``: the chat template's text, where known.
-
-    The template decides where it speaks of tools: it is what the model was made to read and write. Else the vocabulary:
-    ``<tool_call>`` as a token of its own, unless the model is one of those that write XML inside it.
-    """
-    text = template or ""
-    vocabulary = {*tokenizer.special, *tokenizer.added}
-    if any(mark in text or mark in vocabulary for mark in ("<function=", "<arg_key>")):
-        return PLAIN.name
-    if "<tool_call>" in text:
-        return HERMES.name
-    if "tool" in text or "<tool_call>" not in vocabulary:
-        return PLAIN.name
-    name = model.lower()
-    return PLAIN.name if any(part in name for part in ("coder", "qwen3.5", "qwen3.6", "qwen3.8")) else HERMES.name
+    """The name of the parser for a model; ``plain`` where nothing tells. ``template``: the chat template's text, where
+    known."""
+    return detected(template or "", {*tokenizer.special, *tokenizer.added}, model) or PLAIN.name
 
 
 def layers(opening: Opening, parser: Stage[Input, Semantic] | None = None) -> Layers:
@@ -135,8 +135,14 @@ def stage_ids(layers: Layers) -> dict[str, str]:
     return {role: stage.id for role, stage in stages.items()}
 
 
+_MOST: Final = 12
+"""Names that a message lists."""
+
+
 def _unknown(what: str, name: str, known: Iterable[str], names: Sequence[str]) -> str:
     """``known``: names and aliases; ``names``: without aliases."""
     near = difflib.get_close_matches(_key(name), known, n=1)
     meant = f"; did you mean {near[0]}?" if near else "."
+    if len(names) > _MOST:
+        return f"no {what} {name!r}{meant} There are {len(names)}: playhead parse --list shows them"
     return f"no {what} {name!r}{meant} There {'are' if len(names) > 1 else 'is'} {', '.join(names)}"

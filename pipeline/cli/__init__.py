@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from pipeline.cli.check import check
+from pipeline.cli.parse import parse
 from pipeline.cli.replay import replay
 from pipeline.cli.serve import serve
 from pipeline.cli.sessions import export, import_, sessions
@@ -18,5 +20,7 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(sessions)
 main.add_command(replay)
+main.add_command(parse)
+main.add_command(check)
 main.add_command(export)
 main.add_command(import_, "import")

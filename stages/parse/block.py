@@ -22,6 +22,7 @@ class BlockState(msgspec.Struct, frozen=True):
     bare: bool
     guarded: bool
     space: int
+    ended: int
     base: int
     engine: bytes
 
@@ -29,13 +30,16 @@ class BlockState(msgspec.Struct, frozen=True):
 class Block:
     """What stands between a call opener and its closer, for the scanner, which owns the modes."""
 
-    __slots__ = ("_base", "_guarded", "_space", "bare", "engine", "writer")
+    __slots__ = ("_base", "_guarded", "_space", "_words", "bare", "ended", "engine", "writer")
 
     def __init__(self, calls: Calls, site: Site) -> None:
         self.writer = site.writer
         self.engine = calls.engine(site)
+        self._words = ("", *calls.words)
         self.bare = False
-        """The block has no opener."""
+        """The block has no opener, or one that is ordinary text too."""
+        self.ended = -1
+        """Where the last block ended."""
         self._guarded = False
         """It was opened in reasoning."""
         self._space = 0
@@ -53,16 +57,16 @@ class Block:
         """Nothing has been read yet that makes a call of it."""
         return self.writer.raw is not None and not self.engine.sure
 
-    def open(self, opener: str, space: str, guarded: bool) -> None:
-        """An opener, and the white space held before it: begins a region with them."""
-        self.bare = not opener
+    def open(self, found: str, opener: str, space: str, guarded: bool) -> None:
+        """An opener, as it reads and as the format has it, and the white space before it: begins a region with them."""
+        self.bare = opener in self._words
         self._guarded = guarded
         self._space = len(space)
         self.writer.begin()
         self._base = self.writer.base
         if space:
             self.writer.marker(space)
-        self.writer.literal(opener)
+        self.writer.literal(found)
         self.engine.begin(opener, guarded)
 
     def enter(self, opener: str = "") -> None:
@@ -70,6 +74,11 @@ class Block:
         self.bare = self._guarded = False
         self._space = 0
         self.engine.begin(opener, False)
+
+    def end(self) -> None:
+        """The block has ended."""
+        self.writer.commit()
+        self.ended = self.writer.pos
 
     def cleared(self) -> tuple[str, str]:
         """It was a mention: the white space before it, and its raw text."""
@@ -140,9 +149,10 @@ class Block:
 
     def snapshot(self) -> BlockState:
         """The state as plain data."""
-        return BlockState(self.bare, self._guarded, self._space, self._base, self.engine.snapshot())
+        return BlockState(self.bare, self._guarded, self._space, self.ended, self._base, self.engine.snapshot())
 
     def restore(self, state: BlockState) -> None:
         """Continue from ``snapshot``."""
         self.bare, self._guarded, self._space, self._base = state.bare, state.guarded, state.space, state.base
+        self.ended = state.ended
         self.engine.restore(state.engine)

@@ -123,6 +123,7 @@ class Choice:
     def finish(self, reason: FinishReason, stop: str | int | None, out: list[Semantic]) -> None:
         """The engine ended this choice."""
         if not self.finished:
+            self.scanner.site.ended = reason == "eos"
             self.cut(out)
             out.append(Finish(self.index, reason, stop))
 
@@ -159,6 +160,7 @@ class Choice:
             self._bytes(piece)
             return
         if entry.role is Role.ENDER:
+            self.scanner.site.ended = True
             self.scanner.close()
             self.writer.held += len(piece)
             self.writer.emit(Dropped, char)

@@ -57,7 +57,7 @@ class CallEngine(Protocol):
         ...
 
     def repaired(self) -> None:
-        """After REPAIR: the closer came, the call is complete."""
+        """After REPAIR: the closer came, the call is complete. After RESUME: the call was ended, or taken back."""
         ...
 
     @property
@@ -123,8 +123,9 @@ class Calls:
     ``openers``: begin a block. ``closers``: end one, where the engine leaves that to the scanner; behind a call that
     was taken back they are consumed, and the rest of a broken call is dropped up to one. ``literals``: further literals
     that the engine reads (so that special tokens among them are not foreign). ``bare``: characters that, first in the
-    answer, may begin a block that has no opener. ``trim``: white space before a block. ``drop``: nothing behind a block
-    is output. ``ids``: how call ids look that are not on the wire.
+    answer, may begin a block that has no opener. ``words``: openers that are ordinary text too: without a call behind
+    them they are no fault. ``trim``: white space before a block. ``drop``: nothing behind a block is output; "text": no
+    text, but other blocks are. ``ids``: how call ids look that are not on the wire.
     """
 
     openers: tuple[str, ...]
@@ -132,8 +133,9 @@ class Calls:
     closers: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
     bare: str = ""
+    words: tuple[str, ...] = ()
     trim: Trim = "newlines"
-    drop: bool = False
+    drop: bool | Literal["text"] = False
     ids: Literal["call", "nine"] = "call"
 
     def all(self) -> Iterator[str]:
@@ -200,9 +202,12 @@ class Format:
     channels: Channels | None = None
     """Messages; the engine of ``calls`` reads the bodies of calls, and nothing else of either table is used."""
     boundaries: tuple[str, ...] = ()
-    """Structure wherever it stands in text; in reasoning it ends that."""
+    """Structure wherever it stands in text; in reasoning it ends that. White space before one is dropped where calls
+    trim all of it."""
     enders: tuple[str, ...] = ()
     """Ends of turn: behind one nothing is output. By id where there are ids."""
+    foreign: tuple[str, ...] = ()
+    """Special tokens outside the format, for text whose vocabulary is not known: dropped, as their ids would be."""
     variant: Callable[[TokenizerFacts], Format] | None = None
     """The table for a checkpoint, where the vocabulary tells how it spells the literals."""
 

@@ -81,6 +81,16 @@ class Held:
         return self.mode in THINKS or (self.mode is Mode.CALL and self.back in THINKS and self.block.mention)
 
     @property
+    def inside(self) -> bool:
+        """The block was opened in reasoning, and does not end it."""
+        return self.reasoning.calls == "inside" and self.back in THINKS
+
+    @property
+    def paused(self) -> bool:
+        """Calls inside reasoning were the last that came: their results are waited for."""
+        return self._block is not None and self._block.ended == self.writer.pos
+
+    @property
     def idle(self) -> bool:
         """Nothing is held, and ordinary text goes out as ``kind``."""
         return self.mode in SENDS and not (self.tail or self.space or self.fresh or self.writer.mark)

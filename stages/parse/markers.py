@@ -58,7 +58,7 @@ def _trail(form: Format, mode: Mode, calls: bool) -> str:
     if mode is Mode.REASONING and form.reasoning is not None:
         return TRIMS[form.reasoning.trim]
     if mode in (Mode.CONTENT, Mode.CONTENT_OPEN):
-        trail = TRIMS[form.calls.trim] if calls and form.calls is not None else ""
+        trail = TRIMS[form.calls.trim] if (calls or form.boundaries) and form.calls is not None else ""
         wrapped = form.reasoning is not None and form.reasoning.wrapper is not None
         return trail or ("\n" if wrapped else "")
     return ""
@@ -93,13 +93,15 @@ def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: bool, eos:
     foreign = (names | enders) - plain - set(tokens)
     if not ignore_eos:
         foreign -= enders
+    blind = not specials and not added
+    if blind:
+        foreign |= set(form.foreign)
     if keep:
         foreign.clear()
         special = {number: entry for number, entry in special.items() if entry.role is not Role.FOREIGN}
     markers = _markers(form, tools)
     extra: dict[str, Role] = dict.fromkeys(foreign, Role.FOREIGN)
     extra |= dict.fromkeys(set() if ignore_eos else enders - literals, Role.ENDER)
-    blind = not specials and not added
     by_id = Reading(form, markers, extra if blind else {}, Lexicon(dict(zip(tokens, marks(), strict=False))))
     bare = form.calls.bare if form.calls is not None and tools else ""
     return Plan(special, tools, bare, by_id, Reading(form, markers, extra, Lexicon({})))

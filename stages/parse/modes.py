@@ -71,7 +71,7 @@ class Mode(IntEnum):
 
 
 _LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
-    Mode.LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL),
+    Mode.LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL, Role.OPEN_ANSWER),
     Mode.AFTER: (),
     Mode.SECOND: (Role.CLOSE_REASONING, Role.OPEN_CALL, Role.OPEN_ANSWER),
     Mode.CONTENT: (Role.OPEN_CALL, Role.CLOSE_ANSWER),

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from stages.events import Content, Dropped, FaultCode, Reasoning
 from stages.parse.block import SPACE
-from stages.parse.engines import BROKEN, DONE, MORE, REPAIR, SKIP, SPOILED, TEXT
+from stages.parse.engines import BROKEN, DONE, MORE, REPAIR, RESUME, SKIP, SPOILED, TEXT
 from stages.parse.held import Held
 from stages.parse.modes import GUARDED, KINDS, THINKS, Mode, Role
 from stages.parse.text import OUT
@@ -117,38 +117,38 @@ class Scanner(Held):
         if verdict == MORE:
             self.tail = text[i:]
             return len(text)
-        if verdict in (BROKEN, REPAIR, SKIP):
+        if verdict in (BROKEN, REPAIR, SKIP, RESUME):
             match = self._spelled(text, i)
             if match is not None:
                 return self._take(match, text)
-        if verdict in (BROKEN, SPOILED):
+        if verdict in (BROKEN, SPOILED, RESUME):
             self._broken(engine.code, text[i : i + 1])
         elif verdict == DONE:
             self._done()
         elif verdict == SKIP:
-            self._skip(text[i : i + 1])
+            self._misplaced(text[i : i + 1])
+            self._to(Mode.SKIP)
         elif verdict == TEXT:
             self.writer.commit()
-            self._to(Mode.CONTENT)
+            self._to(Mode.CONTENT_OPEN if engine.seen else Mode.CONTENT)
         else:
             self._to(Mode.REPAIR if verdict == REPAIR else Mode.BETWEEN_OPEN if self.closers else Mode.BETWEEN)
         return i
 
     def _done(self) -> None:
         """The block has ended."""
-        self.writer.commit()
-        if self.drop:
+        self.block.end()
+        if self.drop == "text":
+            self._to(Mode.SKIP)
+        elif self.drop:
             self._to(Mode.BETWEEN)
             self.close()
         else:
-            inside = self.reasoning.calls == "inside" and self.back in THINKS
-            self._to(Mode.REASONING if inside else Mode.BETWEEN)
+            self._to(Mode.REASONING if self.inside else Mode.BETWEEN)
 
-    def _skip(self, char: str) -> None:
-        """What stands behind a call, and is no part of its block."""
+    def _misplaced(self, char: str) -> None:
         src = self.writer.pos, self.writer.pos + self.writer.size(char)
-        self.writer.fault(FaultCode.MALFORMED_CALL, src, detail="text behind a call, in its block")
-        self._to(Mode.SKIP)
+        self.writer.fault(FaultCode.MALFORMED_CALL, src, detail="text between a call and the end of its block")
 
     def _spelled(self, text: str, i: int) -> re.Match[str] | None:
         """The special token, or what may become one, that begins at ``i`` in text without ids."""
@@ -171,9 +171,7 @@ class Scanner(Held):
                 self.writer.made(Content, self.reasoning.prefix)
             self.wrote = True
             if mode is Mode.BETWEEN_OPEN:
-                pos = self.writer.pos
-                src = pos, pos + self.writer.size(char)
-                self.writer.fault(FaultCode.MALFORMED_CALL, src, detail="text between a call and the end of its block")
+                self._misplaced(char)
             self._to(Mode.CONTENT_OPEN if mode is Mode.BETWEEN_OPEN else Mode.CONTENT)
 
     def _first(self, newline: re.Match[str] | None) -> None:
@@ -258,7 +256,7 @@ class Scanner(Held):
         self.back = self.mode if self.mode in GUARDED else Mode.CONTENT
         space = "".join(self.space)
         self.space.clear()
-        self.block.open(found, space, self.back in THINKS)
+        self.block.open(found, self.scan.names.get(found, found), space, self.back in THINKS)
         self._to(Mode.CALL)
 
     def _close_call(self, found: str) -> None:
@@ -282,6 +280,8 @@ class Scanner(Held):
             self._to(Mode.ANSWERED)
 
     def _boundary(self, found: str) -> None:
+        if self.mode in THINKS or " " in self.scan.trail:
+            self._drop_space()
         self._keep_space()
         self.writer.literal(found)
         if self.mode in THINKS:
@@ -308,15 +308,22 @@ class Scanner(Held):
             self._mention()
             return
         raw = self.block.broken(code, char)
-        if raw is None:
+        if self.mode is Mode.CALL and self.block.engine.verdict == RESUME:
+            self.block.engine.repaired()
+            if raw:
+                self.wrote = True
+                self.writer.emit(Content, raw)
+        elif raw is None:
             self._to(Mode.SKIP)
         else:
             self._restored(raw)
 
     def _restored(self, raw: str) -> None:
-        self._to(Mode.CONTENT_OPEN if self.block.engine.seen else Mode.CONTENT)
-        self.wrote = True
-        self._text(raw)
+        content = Mode.CONTENT_OPEN if self.block.engine.seen else Mode.CONTENT
+        self._to(Mode.REASONING if self.inside else content)
+        self.wrote = self.wrote or not self.inside
+        if raw:
+            self._text(raw)
 
     def _overflow(self, since: int, end: int) -> None:
         if self.mode is Mode.CALL and self.block.mention and self.back in GUARDED:
@@ -348,6 +355,7 @@ class Scanner(Held):
             self.writer.marker(tail)
         elif "\udc00" <= tail[:1] <= "\udfff" and self.mode is not Mode.CALL:
             # The beginning of a literal, and a special token: no text.
+            self._drop_space()
             self.writer.marker(tail)
         else:
             self._drain(tail)
@@ -358,7 +366,7 @@ class Scanner(Held):
         if self.mode is Mode.ANSWERED:
             self._drop_space()
         self._keep_space()
-        if self.mode is Mode.REASONING:
+        if self.mode is Mode.REASONING and not self.paused:
             src = self.writer.pos, self.writer.pos
             self.writer.fault(FaultCode.UNCLOSED_REASONING, src, detail="output ended inside reasoning")
         self.writer.flush()

@@ -281,14 +281,15 @@ def _parts(schema: Schema, root: Schema, words: tuple[str, ...] = (*_BOTH, *_EIT
 
 
 class Parameters:
-    """A tool's parameters. ``keys``: all that the schema lists, also in references and branches; ``required``: those
-    that every call must have."""
+    """A tool's parameters. ``given``: there is a schema; ``keys``: all that it lists, also in references and branches;
+    ``required``: those that every call must have."""
 
-    __slots__ = ("_types", "keys", "required")
+    __slots__ = ("_types", "given", "keys", "required")
 
     def __init__(self, schema: Schema | None) -> None:
         root = _table(schema)
         self._types = Types(frozenset[Kind](("object",)), None, root, root)
+        self.given = bool(root)
         self.keys = frozenset(self._types.members())
         self.required = frozenset(key for part in _parts(root, root, _BOTH) for key in _required(part))
 

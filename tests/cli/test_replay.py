@@ -83,7 +83,7 @@ def test_traces_and_folders_are_sources_too(recorded: Path, playhead: Playhead, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--parser", "hermez"], "Error: no parser 'hermez'; did you mean hermes? There are plain, hermes"),
+        (["--parser", "hermez"], "Error: no parser 'hermez'; did you mean hermes?"),
         (["--parser", "nowhere.py:Parser"], "there is no file nowhere.py"),
         (["--parser", f"{MODIFIED[:-6]}Persar"], "it has: "),
         (["--splits", "sometimes"], "sometimes"),

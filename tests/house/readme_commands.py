@@ -23,5 +23,7 @@ PRINTS = {
     "curl": "data: [DONE]",
     ".venv/bin/playhead sessions list": "closed",
     ".venv/bin/playhead replay": "same",
+    "printf": '"name":"tide"',
+    ".venv/bin/playhead check": "all hold",
 }
 """The beginning of a command, and what must be in what it prints."""

@@ -11,13 +11,14 @@ import os
 import pytest
 
 from stages import catalog
-from tests.support.format_checks import check_broken, check_cut_generated, check_generated
+from tests.support.format_broken import check_broken
+from tests.support.format_checks import check_cut_generated, check_generated, generated
 from tests.support.format_cost import check_cost, check_lag
 from tests.support.generate import MODULES, families
 from tests.support.generate.family import Family
 
-SEEDS = int(os.environ.get("FORMATS_SEEDS") or 10)
-CUTS = max(1, SEEDS // 10)
+SEEDS = int(os.environ.get("FORMATS_SEEDS") or 8)
+CUTS = max(1, SEEDS // 8)
 ONLY = tuple(filter(None, os.environ.get("FORMATS", "").split(",")))
 ALL = families(*ONLY)
 
@@ -58,8 +59,6 @@ def test_every_format_of_the_catalog_has_a_generator() -> None:
 
 
 def test_generators_are_the_same_in_every_run() -> None:
-    from tests.support.format_checks import generated
-
     family = families("hermes")[0]
     one, other = generated(family, 3), generated(families("hermes")[0], 3)
     assert one[0].raw == other[0].raw

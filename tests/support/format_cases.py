@@ -6,7 +6,8 @@ The fields are those of the project's case files; what they mean here:
   first family of that format); ``special_tokens``: {text: id} instead of that tokenizer's special tokens;
 * ``request``: ``tools`` (as clients send them; default: ``tide``, ``moon`` and others without a schema) and
   ``tool_choice``; ``prompt_tail`` (default: the family's tail ``plain``);
-* ``raw_output``; ``tokens``: [[id, text], …] where the ids matter (a marker spelled with ordinary tokens);
+* ``raw_output``; ``tokens``: [[id, text], …] where the ids matter: a marker spelled with ordinary tokens, or an output
+  that means something else where only text is known. Splits then group these, and there are none without ids;
 * ``engine.finish`` (default ``eos``);
 * ``expected``: ``reasoning``, ``content``: exactly, absent is none; ``faults``: codes in order, absent is none;
   ``finish_reason``: in the chat protocol's words, absent is not compared; ``tool_calls``: a complete call is ``name``

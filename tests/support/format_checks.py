@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import sys
@@ -20,7 +21,8 @@ from typing import Any, Literal
 
 from replay.plain import is_list, is_map
 from stages import catalog
-from stages.events import Content, FinishReason, Input, Reasoning, Semantic, TokensInput
+from stages.events import CallEnd, CallStart, Content, FinishReason, Input, Reasoning, Semantic, TokensInput
+from stages.events import Tokens as StepTokens
 from stages.opening import Opening, Tool
 from stages.parse.parser import Parser
 from stages.stage import Stage, fold
@@ -85,7 +87,7 @@ class Subject:
         """The text alone tells what is a special token."""
         specials = self.family.tokenizer.special
         text = plain(self.raw)
-        return self.tokens is None and all(text.count(word) == self.raw.count(word) for word in specials)
+        return all(text.count(word) == self.raw.count(word) for word in specials)
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ def _at_markers(subject: Subject) -> Tokens:
 
 
 def check_invariance(subject: Subject, calls: Policy, *, seeds: int = 2, valid: bool = True) -> Collected:
-    """The same events under every split, with ids and without. Returns the message with ids.
+    """The same events under every split, with ids and (unless tokens are given) without. Returns the message with ids.
 
     Text alone gives the same events as ids where it tells all (``Subject.clear``) and the output is ``valid``: inside a
     broken call only ids tell a special token from its letters.
@@ -161,7 +163,7 @@ def check_invariance(subject: Subject, calls: Policy, *, seeds: int = 2, valid: 
         assert joined == first, f"{split} differs from one"
     assert got is not None
     told = first if valid and subject.clear else None
-    for split, steps in text_splits(subject, seeds):
+    for split, steps in text_splits(subject, seeds) if subject.tokens is None else ():
         joined = merged(subject.events(steps, calls))
         told = joined if told is None else told
         assert joined == told, f"{split} differs"
@@ -185,14 +187,38 @@ def check_generated(family: Family, seed: int) -> None:
     subject, meant = generated(family, seed)
     for calls in POLICIES:
         got = check_invariance(subject, calls)
-        assert got.reasoning == meant.reasoning
-        assert got.content == meant.content
-        assert [call.name for call in got.calls] == [call.name for call in meant.calls]
+        for mine, theirs in ((got.reasoning, meant.reasoning), (got.content, meant.content)):
+            assert mine == theirs, f"{calls}: {mine!r} is not {theirs!r}"
+        names = [[call.name for call in found] for found in (got.calls, meant.calls)]
+        assert names[0] == names[1], f"{calls}: calls of {names[0]}, not of {names[1]}"
         for call, was in zip(got.calls, meant.calls, strict=True):
             assert call.complete is True, call
             assert same_value(call.value(), was.arguments), f"{call.arguments!r} is not {was.arguments!r}"
-        assert [fault for fault in got.faults if fault != "schema_mismatch"] == []
-        assert got.finish == "eos"
+        faults = [fault for fault in got.faults if fault != "schema_mismatch"]
+        assert not faults, f"{calls}: {faults}"
+        _check_delivery(subject, calls)
+        assert got.finish == "eos", got.finish
+
+
+def _check_delivery(subject: Subject, calls: Policy) -> None:
+    """``incremental``: a name goes out when its terminator is there. ``whole``: a call goes out at once. Call ids are
+    distinct."""
+    tokens = subject.pieces()
+    events = subject.events(grouped(tokens, [1] * len(tokens)), calls)
+    ids = [event.id for event in events if isinstance(event, CallStart)]
+    assert len(ids) == len(dict.fromkeys(ids)), f"call ids {ids}"
+    step = begun = 0
+    written = [0, *itertools.accumulate(len(piece) for _, piece in tokens)]
+    for event in events:
+        if isinstance(event, StepTokens):
+            step += 1
+        elif isinstance(event, CallStart):
+            begun = step
+            late = written[step] - event.src[1]
+            wanted = calls == "incremental" and subject.family.streams
+            assert not wanted or late <= subject.family.tail, f"the name {event.name!r} comes {late} bytes late"
+        elif isinstance(event, CallEnd):
+            assert calls == "incremental" or begun == step, "a call in pieces"
 
 
 def same_value(one: Any, other: Any) -> bool:
@@ -244,23 +270,23 @@ def check_cut(subject: Subject, *, most: int = 400) -> None:
 
 def _check_one_cut(family: Family, got: Collected, uncut: list[Semantic], written: bytes) -> None:
     full = message(uncut)
-    assert got.finish == "length"
+    assert got.finish == "length", got.finish
     text = written.decode("utf-8", "replace")
     _check_rest(family, "reasoning", got.reasoning or "", full.reasoning or "", text)
     _check_rest(family, "content", got.content or "", full.content or "", text)
     assert len(got.calls) <= len(full.calls), "a call was invented"
     for i, call in enumerate(got.calls):
         whole = full.calls[i]
-        assert call.name == whole.name
+        assert call.name == whole.name, f"call {i} is {call.name!r}, not {whole.name!r}"
         assert whole.arguments.startswith(call.arguments), f"{call.arguments!r} does not begin {whole.arguments!r}"
         if call.complete:
-            assert isinstance(call.value(), dict), call
-            assert call.arguments == whole.arguments
+            assert is_map(call.value()), f"call {i} is complete with {call.arguments!r}"
+            assert call.arguments == whole.arguments, f"call {i} is complete with {call.arguments!r}"
         elif i + 1 < len(got.calls):
             assert not whole.complete, f"call {i} is incomplete"
         else:
             assert got.faults, f"call {i} is incomplete without a fault"
-            assert "unclosed_call" in got.faults or full.faults
+            assert "unclosed_call" in got.faults or full.faults, f"call {i} is incomplete: {got.faults}"
     _check_place(got, full, uncut, len(written))
 
 
@@ -281,14 +307,15 @@ def _check_rest(family: Family, kind: str, mine: str, theirs: str, written: str)
 
 def _held(family: Family, kind: str, text: str) -> bool:
     """It may be undecided where output ends. In reasoning a whole marker may be a mere mention; in content it is a
-    call that was cut, which is told by a fault and not as text. A call without an opener may be an ordinary answer."""
+    call that was cut, which is told by a fault and not as text. A call without an opener, or behind an ordinary word,
+    may be an ordinary answer."""
     markers = (*family.markers, *family.tokenizer.special)
     if not text or any(marker.startswith(text) and marker != text for marker in markers):
         return True
     if kind == "reasoning":
         return any(text.startswith(marker) for marker in markers)
     calls = family.format.calls
-    return calls is not None and text[0] in calls.bare
+    return calls is not None and (text[0] in calls.bare or text.startswith(calls.words))
 
 
 def _check_place(got: Collected, full: Collected, uncut: list[Semantic], pos: int) -> None:

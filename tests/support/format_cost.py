@@ -18,7 +18,7 @@ from tests.support.parse import grouped, merged, owned, session
 LONGER = 8
 MOST = 1.3
 """How much dearer a token may be in an output that is LONGER times as long."""
-SIZE = 64
+SIZE = 24
 """Words of the short output."""
 
 
@@ -27,7 +27,7 @@ def check_cost(family: Family) -> None:
     for (name, short), (_, long) in zip(
         _messages(family.limits, SIZE), _messages(family.limits, SIZE * LONGER), strict=True
     ):
-        for calls in POLICIES:
+        for calls in POLICIES if long.calls else POLICIES[:1]:
             few, lots = (cost(family, meant, calls) for meant in (short, long))
             for what, one, many in zip(("calls", "characters"), few, lots, strict=True):
                 assert many <= one * MOST, f"{name}, {calls}: {what} a token rise from {one:.1f} to {many:.1f}"

@@ -18,3 +18,5 @@ TEXT: Final = 6
 """No call follows; what was read stays structure, what follows is content."""
 SKIP: Final = 7
 """Calls are complete; what follows is none and no end of the block: dropped with a fault, up to the next marker."""
+RESUME: Final = 8
+"""Like BROKEN, but the engine reads on from there, to where the next call of the block may begin: ``repaired``."""

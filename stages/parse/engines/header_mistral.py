@@ -14,7 +14,8 @@ import msgspec
 
 from stages.parse import arguments as js
 from stages.parse.engines import MORE
-from stages.parse.engines.header_json import Header, HeaderJson
+from stages.parse.engines.header_json import HeaderJson
+from stages.parse.engines.header_table import Header
 from stages.parse.format import CallEngine
 from stages.parse.site import Site
 
@@ -46,8 +47,7 @@ class HeaderOrArray:
     def _told(self) -> None:
         engine = self._engine
         self.verdict, self.code = engine.verdict, engine.code
-        # A marker that is a special token is no mention, whatever follows.
-        self.seen, self.sure = engine.seen, engine.sure or self.header.sure
+        self.seen, self.sure = engine.seen, engine.sure
 
     def begin(self, opener: str, guarded: bool) -> None:
         """See CallEngine."""

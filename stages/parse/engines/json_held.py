@@ -174,8 +174,8 @@ class JsonHeld:
         later = None if self._later is None else pack("".join(self._later))
         return JsonObjectState(
             self._phase, self.sure, self.known, self._named, self._argued, self._flat, self._silent, self._depth,
-            self._alias, self._wire, tuple(self._used), self._name, self._name_src, pack("".join(self._part)), self._start,
-            later, self._later_src, self._scanner.snapshot(),
+            self._alias, self._wire, tuple(self._used), self._name, self._name_src, pack("".join(self._part)),
+            self._start, later, self._later_src, self._scanner.snapshot(),
         )  # fmt: skip
 
     def restore(self, was: JsonObjectState) -> None:

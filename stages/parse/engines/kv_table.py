@@ -73,9 +73,9 @@ class KvScans:
         firsts = sorted({lexicon.form(tag)[0] for tag in (value[1], key[0], call[1])})
         self.notable: Callable[[str], object] = re.compile(f'["\\\\\x00-\x1f{re.escape("".join(firsts))}]').search
 
-    def ends_value(self, tag: str, text: str, i: int, ended: bool | None) -> bool | None:
-        """Whether a key or the end of the call, which stands in a value and ends at ``i``, is structure: the value's own
-        end was forgotten. None: that takes more text. ``ended``: no more comes, for good (True) or for now (False)."""
+    def ends_value(self, tag: str, text: str, i: int, ended: bool) -> bool | None:
+        """Whether a key or the end of the call, which stands in a value and ends at ``i``, is structure: the end of the
+        value was forgotten. None: that takes more text. ``ended``: ``text`` is all that the model wrote."""
         ahead = text[i : i + FAR]
         found = self._pair(ahead) if tag == self.tags.key[0] else self._end(ahead, ended)
         return False if found is None and len(ahead) == FAR else found
@@ -91,11 +91,11 @@ class KvScans:
             return None if end == i else False
         return found == self.tags.value[0] or (self.tags.type is not None and found == self.tags.type[0])
 
-    def _end(self, ahead: str, ended: bool | None) -> bool | None:
+    def _end(self, ahead: str, ended: bool) -> bool | None:
         """The end of the output or of the section, or another call up to the end of its name."""
         i = js.space(ahead, 0)
-        if i == len(ahead) and ended is not None:
-            return ended
+        if i == len(ahead):
+            return True if ended else None
         found, end = self.behind_call.at(ahead, i, False)
         if found is None:
             return None if end == i else False

@@ -20,7 +20,8 @@ calls and behind a call's arguments, inside the section, is dropped with a fault
 from dataclasses import replace
 from typing import Final
 
-from stages.parse.engines.header_json import Header, HeaderJson
+from stages.parse.engines.header_json import HeaderJson
+from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import DEEPSEEK, R1
 from stages.parse.site import Site
@@ -60,6 +61,7 @@ DEEPSEEK_V3: Final = Format(
     reasoning=DEEPSEEK,
     calls=_CALLS,
     enders=_ENDERS,
+    foreign=("<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
 )
 DEEPSEEK_R1: Final = replace(
     DEEPSEEK_V3,

@@ -30,9 +30,12 @@ HERMES: Final = Format(
     version=1,
     grammar="tagged JSON objects",
     summary='<think> reasoning, {"name", "arguments"} inside <tool_call> tags',
-    aliases=("qwen", "qwen2.5", "qwen25", "qwen3", "qwen3-thinking", "hermes2", "hermes3", "hermes4", "smollm3"),
+    aliases=(
+        "qwen", "qwen2.5", "qwen25", "qwen3", "qwen3-thinking", "hermes2", "hermes3", "hermes4", "smollm3", "exaone4",
+        "exaone",
+    ),
     models=("Qwen2.5", "Qwen3 (not Coder, not 3.5)", "QwQ", "Hermes 2 Pro, 3, 4", "SmolLM3", "EXAONE 4"),
     reasoning=THINK,
     calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), engine=_engine),
     enders=("<|im_end|>", "<|endoftext|>"),
-)
+)  # fmt: skip

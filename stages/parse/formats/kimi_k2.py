@@ -24,7 +24,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from stages.parse.engines.header_json import Header, HeaderJson
+from stages.parse.engines.header_json import HeaderJson
+from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import KIMI
 from stages.parse.site import Site

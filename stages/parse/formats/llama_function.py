@@ -3,14 +3,16 @@
     output ::= { content | call }
     call   ::= "<function=" NAME ">" WS JSON WS "</function>"
 
-All of it is text. Header test: NAME (no blanks, ``<`` or ``{``) and ``>`` right behind it; else it is text. What has XML
-parameters behind the name is not this format but Qwen's. A call whose tag is not closed is complete where its JSON is.
+All of it is text. Header test: NAME (no blanks, ``<`` or ``{``) and ``>`` right behind it; else it is text. What has
+XML parameters behind the name is not this format but Qwen's. A call whose tag is not closed is complete where its JSON
+is.
 """
 
 import re
 from typing import Final
 
-from stages.parse.engines.header_json import Header, HeaderJson
+from stages.parse.engines.header_json import HeaderJson
+from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
 

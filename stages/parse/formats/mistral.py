@@ -10,7 +10,7 @@ be missing before a ``{``. A call that another ``[TOOL_CALLS]`` follows without 
 header's JSON is dropped, with a fault, up to the next ``[TOOL_CALLS]``; behind an array it is content.
 
 An id on the wire is kept if it is nine letters and digits, as the templates demand of it later, and new in the message;
-others are made, with nine of them. In an array the id stands behind the arguments, which have gone out by then: made.
+others are made, with nine of them. In an array it counts before the name only: behind the name the call has begun.
 
 The markers are special tokens, with ids the same letters are text. In text alone the header test is ``[TOOL_CALLS]``,
 NAME, and ``[ARGS]``, ``[CALL_ID]`` or ``{``; or an array or object that begins like a call. Else it is text.
@@ -27,16 +27,17 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
-from stages.parse.engines.header_json import Header
 from stages.parse.engines.header_mistral import HeaderOrArray
-from stages.parse.engines.json_calls import JsonCalls, JsonKeys
+from stages.parse.engines.header_table import Header
+from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import MISTRAL as REASONING
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
 
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
-_KEYS: Final = JsonKeys(name=("name",), arguments=("arguments",))
+_KEYS: Final = JsonKeys(name=("name",), arguments=("arguments",), ids=("id",))
+_ARRAY: Final = JsonBlocks(calls="array")
 
 
 def _wire(head: str, number: str, used: Set[str]) -> tuple[str, str]:
@@ -49,7 +50,7 @@ _HEADER: Final = Header(
 
 
 def _engine(site: Site) -> HeaderOrArray:
-    return HeaderOrArray(site, _HEADER, JsonCalls(site, _KEYS))
+    return HeaderOrArray(site, _HEADER, JsonCalls(site, _KEYS, _ARRAY))
 
 
 MISTRAL: Final = Format(

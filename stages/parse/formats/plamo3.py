@@ -15,7 +15,8 @@ section that is no request is dropped with a fault. ``<|plamo:tag|>`` ends the t
 
 from typing import Final
 
-from stages.parse.engines.header_json import Header, HeaderJson
+from stages.parse.engines.header_json import HeaderJson
+from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import PLAMO
 from stages.parse.site import Site

@@ -6,7 +6,22 @@ from importlib import import_module
 
 from tests.support.generate.family import Family
 
-MODULES: tuple[str, ...] = ("plain", "think", "hermes", "harmony")
+MODULES: tuple[str, ...] = (
+    "plain",
+    "think",
+    "hermes",
+    "header_json",
+    "harmony",
+    "json_arrays",
+    "json_bare",
+    "json_cohere",
+    "pythonic",
+    "brace",
+    "xml_schema",
+    "xml_typed",
+    "kv_tags",
+    "nested_xml",
+)
 """The modules of this package that have ``FAMILIES``, in order."""
 
 

@@ -3,8 +3,10 @@ r"""What a generator is: one ``Family`` for each grammar (and vocabulary) that i
 To add one, write ``tests/support/generate/NAME.py`` with ``FAMILIES: tuple[Family, ...]``, and name the module in
 ``__init__.py``. ``hermes.py`` is the one to copy. Then
 
-    python -m tests.support.format_checks NAME 200          # all checks, 200 seeds
-    python -m pytest tests/parse/test_formats_*.py -k NAME  # what CI runs of it
+    python -m tests.support.format_checks NAME 200                # all checks, 200 seeds
+    FORMATS=NAME python -m pytest tests/parse/test_formats_*.py  # what CI runs of it
+
+Worked examples of a format: ``tests/data/formats/FORMAT.jsonl`` (the fields: ``tests/support/format_cases.py``).
 
 ``write(meant, dice, kind)`` returns the text of a whole output that means ``meant``, as the official template or
 renderer writes it, with the variations that the grammar allows drawn from ``dice`` (and from nothing else). ``kind``
@@ -72,7 +74,8 @@ class Family:
     variant: str = ""
     """Tells families of one format apart (another vocabulary, another template): ``hermes/text``."""
     streams: bool = True
-    """A string of the arguments (typed string by its schema) is sent as it comes, not when it is whole."""
+    """Under ``incremental`` a call's name is sent when its terminator is there, and a string of the arguments (typed
+    string by its schema) as it comes, not when it is whole."""
     tail: int = 64
     """How many characters may at most be undecided where an output is cut (they then come out as text)."""
 

@@ -1,0 +1,6 @@
+"""Where a list of pythonic calls stands: the phases of the engine, shared by its parts."""
+
+(
+    OPEN, FIRST, NAME, PAREN, ARG, KEY, EQUALS, VALUE, ITEM, WORD, NUMBER, STRING, QUOTE, COMMA, IDENT, BEHIND_IDENT,
+    CLOSER, AFTER, BEHIND, NEXT, TAIL, LOST,
+) = range(22)  # fmt: skip

@@ -1,0 +1,30 @@
+"""Granite 4.0: one JSON object inside ``<tool_call>`` tags, no reasoning; text before and behind calls is content.
+
+output     ::= { content | call-block }
+call-block ::= [ NL ] "<tool_call>" WS object WS "</tool_call>"
+object     ::= {"name": NAME, "arguments": OBJECT}                 (JSON)
+"""
+
+from typing import Final
+
+from stages.parse.engines.json_calls import JsonCalls, JsonKeys
+from stages.parse.format import Calls, Format
+from stages.parse.site import Site
+
+_KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
+
+
+def _engine(site: Site) -> JsonCalls:
+    return JsonCalls(site, _KEYS)
+
+
+GRANITE4: Final = Format(
+    name="granite4",
+    version=1,
+    grammar="tagged JSON objects",
+    summary='{"name", "arguments"} inside <tool_call> tags, no reasoning',
+    aliases=("granite4.0",),
+    models=("Granite 4.0",),
+    calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), engine=_engine),
+    enders=("<|end_of_text|>",),
+)

@@ -1,0 +1,48 @@
+"""MiniCPM5: a function tag with parameter tags, as they are; reasoning inside ``<think>`` tags.
+
+    output   ::= [ reasoning ] { content | function }
+    function ::= "<function" WS "name=" QNAME ">" WS { param WS } "</function>"
+    param    ::= "<param" WS "name=" QNAME ">" VALUE "</param>"
+    VALUE    ::= { TEXT | ENTITY | "<![CDATA[" TEXT "]]>" }
+
+All of it is text. The blank behind ``<function`` and ``<param`` may be missing. A function is called only if it is
+offered, and never in reasoning; else the tag is text. VALUE ends at the first closer outside CDATA; types are the
+schema's. Parameters that the tool does not list are dropped; ``properties`` or ``arguments``, where they are not
+listed, hold all of them.
+"""
+
+from typing import Final
+
+from stages.parse.engines.xml_calls import XmlCalls
+from stages.parse.engines.xml_table import XmlTable, XmlValues
+from stages.parse.format import Calls, Format
+from stages.parse.reasonings import THINK
+from stages.parse.site import Site
+
+_TABLE: Final = XmlTable(
+    call=("<function",),
+    call_end=("</function>",),
+    param=("<param",),
+    param_end=("</param>",),
+    values=XmlValues(until=("</param>", "</function>"), unescape="xml"),
+    known=True,
+    unwrap=("properties", "arguments"),
+    listed=True,
+)
+
+
+def _engine(site: Site) -> XmlCalls:
+    return XmlCalls(site, _TABLE)
+
+
+MINICPM5: Final = Format(
+    name="minicpm5",
+    version=1,
+    grammar="XML parameters",
+    summary='<function name="…"> and <param name="…">, typed by the schema; <think> reasoning',
+    aliases=("minicpm-5",),
+    models=("MiniCPM5",),
+    reasoning=THINK,
+    calls=Calls(openers=("<function",), words=("<function",), engine=_engine, literals=_TABLE.literals()),
+    enders=("<|im_end|>",),
+)

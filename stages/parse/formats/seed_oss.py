@@ -1,0 +1,55 @@
+"""Seed-OSS: Qwen's function and parameter tags inside ``<seed:tool_call>``, reasoning inside ``<seed:think>``.
+
+    output    ::= [ "<seed:think>" reasoning "</seed:think>" ] { content | block }
+    block     ::= [ NL ] "<seed:tool_call>" WS function WS "</seed:tool_call>"
+    function  ::= "<function=" NAME ">" WS { "<parameter=" KEY ">" VALUE "</parameter>" WS } "</function>"
+
+Values stand inline, as Python writes them (``True``, ``None``, ``{'a': 1}``); strings as they are. ``qwen3_xml.py`` has
+the rules. The budget notes inside reasoning, ``<seed:cot_budget_reflect>``, are reasoning. The tags with ``seed:`` are
+added tokens.
+"""
+
+from typing import Final
+
+from stages.parse.engines.xml_calls import XmlCalls
+from stages.parse.engines.xml_table import XmlTable, XmlValues
+from stages.parse.format import Calls, Format
+from stages.parse.reasonings import SEED
+from stages.parse.site import Site
+
+_TABLE: Final = XmlTable(
+    block=("<seed:tool_call>",),
+    block_end=("</seed:tool_call>",),
+    call=("<function=",),
+    call_end=("</function>",),
+    param=("<parameter=",),
+    param_end=("</parameter>",),
+    values=XmlValues(until=("</parameter>", "<parameter=", "</function>"), end="line", trim="newline"),
+    equals=True,
+    known=True,
+    object=True,
+)
+
+
+def _engine(site: Site) -> XmlCalls:
+    return XmlCalls(site, _TABLE)
+
+
+SEED_OSS: Final = Format(
+    name="seed_oss",
+    version=1,
+    grammar="XML parameters",
+    summary="<function=…> and <parameter=…> inside <seed:tool_call>, typed by the schema; <seed:think> reasoning",
+    aliases=("seed",),
+    models=("Seed-OSS-36B",),
+    reasoning=SEED,
+    calls=Calls(
+        openers=("<seed:tool_call>", "<function="),
+        closers=("</seed:tool_call>",),
+        words=("<function=",),
+        engine=_engine,
+        literals=_TABLE.literals(),
+    ),
+    enders=("<seed:eos>",),
+    foreign=("<seed:bos>",),
+)
