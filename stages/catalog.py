@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -75,6 +76,7 @@ def _form(name: str) -> Format:
     return form
 
 
+@lru_cache(maxsize=64)
 def _pair(first: str, second: str) -> Format:
     """The reasoning of the first, the calls of the second."""
     calls = _form(second)

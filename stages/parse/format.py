@@ -185,9 +185,9 @@ class Channels:
         yield from (*self.starts, *self.parts, *self.bodies, *self.enders)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Format:
-    """How a model family writes reasoning and calls."""
+    """How a model family writes reasoning and calls. Told apart by identity: each is made once."""
 
     name: str
     version: int

@@ -64,12 +64,31 @@ def _trail(form: Format, mode: Mode, calls: bool) -> str:
     return ""
 
 
+class _Same:
+    """Told apart by identity: a vocabulary is large, and the same object for all sessions of a server."""
+
+    __slots__ = ("facts",)
+
+    def __init__(self, facts: TokenizerFacts) -> None:
+        self.facts = facts
+
+    def __hash__(self) -> int:
+        return id(self.facts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.facts is self.facts
+
+
 def plan(form: Format, tokenizer: TokenizerFacts, ask: Ask) -> Plan:
     """Resolve a format's markers: which are ids of special tokens, which are text, which are off in this request."""
-    return _plan(
-        form, tuple(tokenizer.special.items()), bool(tokenizer.added), tokenizer.eos,
-        bool(ask.tools) and ask.tool_choice != "none", ask.keep_special, ask.ignore_eos,
-    )  # fmt: skip
+    tools = bool(ask.tools) and ask.tool_choice != "none"
+    return _known(form, _Same(tokenizer), tools, ask.keep_special, ask.ignore_eos)
+
+
+@lru_cache(maxsize=256)
+def _known(form: Format, same: _Same, tools: bool, keep: bool, ignore_eos: bool) -> Plan:
+    facts = same.facts
+    return _plan(form, tuple(facts.special.items()), bool(facts.added), facts.eos, tools, keep, ignore_eos)
 
 
 @lru_cache(maxsize=256)

@@ -8,14 +8,13 @@ as ratios to it.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -36,34 +35,9 @@ from stages.opening import Opening
 from stages.stage import fold
 from store import open_store
 from store.api import EventStore
+from tests.bench.grammars import bench_grammars
+from tests.bench.measure import TOKENS, Rows, per_token, pieces
 from tests.support.live import ListStream, opening
-
-TOKENS = 2_000
-ROUNDS = 7
-WORDS = (
-    "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
-    "one were all her would there their we him been has when who will no more if out so said what up its about into "
-    "than them can only other new some could time these two may then do first any my now such like our over man me "
-    "even most made after also did many before must through back years where much your way well down should because"
-).split()
-
-
-def pieces(n: int) -> list[str]:
-    """n word-like tokens of English-looking text: 4.4 characters each or so, with punctuation and names."""
-    import random
-
-    rng = random.Random(7)
-    made: list[str] = []
-    while len(made) < n:
-        word = (
-            rng.choice(WORDS)
-            if rng.random() < 0.8
-            else "".join(rng.choices("bcdfgklmnprstaeiou", k=rng.randint(3, 11)))
-        )
-        made += [" " + word[:6], *([word[6:]] if len(word) > 6 else ())]
-        if rng.random() < 0.12:
-            made.append(rng.choice((",", ".", ";", ":", "\n\n", " -")))
-    return made[:n]
 
 
 def inputs(n: int, *, before: str = "") -> list[Input]:
@@ -71,17 +45,6 @@ def inputs(n: int, *, before: str = "") -> list[Input]:
     texts = [*([before] if before else ()), *pieces(n)]
     steps: list[Input] = [TokensInput(0, (abs(hash(text)) % 49000 + 1000,), (text.encode(),), text) for text in texts]
     return [PromptInput((1, 2, 3), "<|im_start|>assistant\n", 3), *steps, FinishInput(0, "eos", 311), UsageInput(3, n)]
-
-
-def per_token(work: Callable[[], Any], n: int = TOKENS, rounds: int = ROUNDS) -> float:
-    """CPU µs per token, median of rounds, garbage collection out of the way."""
-    found: list[float] = []
-    for _ in range(rounds):
-        gc.collect()
-        start = time.process_time_ns()
-        work()
-        found.append((time.process_time_ns() - start) / 1000 / n)
-    return statistics.median(found)
 
 
 # --- fold -----------------------------------------------------------------------------------------------------------
@@ -104,7 +67,7 @@ def skeleton(steps: list[Input]) -> list[bytes]:
     return [b"data: " + encode(chunk) + b"\n\n" for chunk in chunks]
 
 
-def bench_fold(rows: list[tuple[str, float, str]]) -> None:
+def bench_fold(rows: Rows) -> None:
     """The pure part."""
     steps = inputs(TOKENS)
     rows.append(("bare skeleton of the three steps", per_token(lambda: skeleton(steps)), "µs/token"))
@@ -209,7 +172,7 @@ def _sessions() -> Iterator[Opening]:
         yield msgspec.structs.replace(opening("hermes"), session=f"{number:032x}")
 
 
-def bench_live(rows: list[tuple[str, float, str]]) -> None:
+def bench_live(rows: Rows) -> None:
     """Through the channels, on the event loop that the server uses."""
     # Every step makes a frame: a line feed would be held back, and in lockstep nothing would follow it.
     steps = [step for step in inputs(TOKENS) if not (isinstance(step, TokensInput) and step.text.isspace())]
@@ -239,7 +202,7 @@ def bench_live(rows: list[tuple[str, float, str]]) -> None:
 # --- bytes ----------------------------------------------------------------------------------------------------------
 
 
-def bench_bytes(rows: list[tuple[str, float, str]], n: int = 500, sessions: int = 40) -> None:
+def bench_bytes(rows: Rows, n: int = 500, sessions: int = 40) -> None:
     """What the store's file grows by."""
     steps = inputs(n)
     for mode in ("full", "lean"):
@@ -315,7 +278,7 @@ async def _clients(address: str, clients: int, each: int) -> float:
     return sum(counts) / (time.perf_counter() - start)
 
 
-def bench_http(rows: list[tuple[str, float, str]]) -> None:
+def bench_http(rows: Rows) -> None:
     """Tokens/s (wall) that leave a real server process for raw sockets; client and server share the machine."""
     for record in ("off", "full"):
         with tempfile.TemporaryDirectory() as folder, server(record, folder) as address:
@@ -329,10 +292,16 @@ def main() -> None:
     """Run all and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", type=Path)
-    options.add_argument("--only", choices=["fold", "live", "bytes", "http"])
+    options.add_argument("--only", choices=["fold", "grammars", "live", "bytes", "http"])
     chosen = options.parse_args()
-    rows: list[tuple[str, float, str]] = []
-    parts = {"fold": bench_fold, "live": bench_live, "bytes": bench_bytes, "http": bench_http}
+    rows: Rows = []
+    parts = {
+        "fold": bench_fold,
+        "grammars": bench_grammars,
+        "live": bench_live,
+        "bytes": bench_bytes,
+        "http": bench_http,
+    }
     for name, part in parts.items():
         if chosen.only in (None, name):
             part(rows)

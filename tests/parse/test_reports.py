@@ -22,6 +22,10 @@ OTHERWISE: dict[str, Expected] = {
     "glm-structural-tags-as-data": Expected(
         tool_calls=(ExpectedCall("write_file", {"path": "t.md", "content": "End with </tool_call> or "}),)
     ),
+    # Output that ends before </function> may have gone on with another parameter: the call is not complete.
+    "qwen3xml-length-cut-after-complete-parameter": Expected(
+        tool_calls=(ExpectedCall("search", None, '{"query": "red shoes'),), finish_reason="length"
+    ),
     # A message on an unknown channel is content.
     "harmony-malformed-header-fails-turn": Expected(reasoning="Greet.", content="hm\nHello!"),
 }
