@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from stages.events import Content, FaultCode, Marker, Reasoning
 from stages.parse.format import Channels, Field, Format
 from stages.parse.markers import Plan
-from stages.parse.modes import Mode, Role
+from stages.parse.modes import KINDS, Mode, Role
 from stages.parse.scanner import Scanner
 from stages.parse.site import Site
 
@@ -26,7 +26,9 @@ _MODES: Final = {"reasoning": Mode.REASONING, "content": Mode.CONTENT, "dropped"
 
 def begun(channels: Channels, tail: str) -> str:
     """What the end of a prompt has of the first header, or of a message whose body it began."""
-    return tail[tail.rfind(channels.open) + len(channels.open) :] if channels.open in tail else ""
+    if channels.open not in tail:
+        return ""
+    return tail[tail.rfind(channels.open) + (0 if channels.named else len(channels.open)) :]
 
 
 class Messages(Scanner):
@@ -43,6 +45,8 @@ class Messages(Scanner):
                 self._body(_MODES.get(self._channels.read(_fields(header, self._literals()), None).kind, Mode.CONTENT))
                 return
         self.header = header
+        if header and channels.named:
+            self._to(Mode.HEADER)
 
     def _literals(self) -> dict[str, str]:
         """The literals inside a header, as they read, and as the prompt spells them."""
@@ -67,7 +71,10 @@ class Messages(Scanner):
 
     def _fall(self, char: str) -> None:
         """Text outside a message."""
-        self._body(Mode.CONTENT)
+        if self.mode is Mode.REPAIR:
+            self._broken(FaultCode.MALFORMED_CALL, char)
+        else:
+            self._body(Mode.CONTENT)
 
     def _restored(self, raw: str) -> None:
         self._body(Mode.CONTENT)
@@ -76,6 +83,8 @@ class Messages(Scanner):
     # --- headers -----------------------------------------------------------------------------------------------------
 
     def _header(self, text: str, i: int) -> int:
+        if self.writer.raw is None:
+            self.writer.begin()
         start, literal, end = self.scan.find(text, i, self.final)
         cut = text.find("\n", i, start)
         room = _MOST - sum(map(len, self.writer.raw or ()))
@@ -93,6 +102,8 @@ class Messages(Scanner):
 
     def _part(self, found: str) -> None:
         if self.mode is not Mode.HEADER:
+            if self.mode in KINDS:
+                self._keep_space()
             self.writer.begin()
             self._drop_space()
             self._to(Mode.HEADER)
@@ -131,13 +142,24 @@ class Messages(Scanner):
     def _end_message(self, found: str) -> None:
         if self.mode is Mode.HEADER:
             self._no_header()
+        elif self.mode is Mode.REPAIR:
+            self.block.engine.repaired()
+            self.writer.commit()
         self._keep_space()
         self.writer.literal(found)
         self.fresh = False
         self._to(Mode.LEAD)
 
+    def _bare(self) -> bool:
+        """No literal was written in the header."""
+        return len(_fields("".join(self.writer.raw or ()), self._literals())) == 1
+
     def _settle(self) -> None:
-        if self.mode is Mode.HEADER:
+        if self.mode is Mode.HEADER and self.writer.raw is None:
+            self._to(Mode.LEAD)
+        if self.mode is Mode.HEADER and self.site.ended and self._bare():
+            self._no_header()
+        elif self.mode is Mode.HEADER:
             start, end = self.writer.base, self.writer.pos
             raw = self.writer.rollback()
             self.writer.emit(Marker, raw)

@@ -168,8 +168,9 @@ class Channels:
 
     ``starts`` begin a header, ``parts`` stand inside one (and begin one whose start was forgotten), ``bodies`` end it,
     ``enders`` end the body. ``open``: the start that the prompt ends with: what follows it there is the beginning of
-    the first header. ``lead``: text that begins a header where the prompt has its start. ``read``: the header's fields,
-    and the names of the offered tools (None: no calls are wanted) → what the body is.
+    the first header. ``lead``: text that begins a header where the prompt has its start. ``named``: any text does.
+    ``breaks``: a start ends the body too. ``read``: the header's fields, and the names of the offered tools (None: no
+    calls are wanted) → what the body is.
     """
 
     starts: tuple[str, ...]
@@ -179,6 +180,8 @@ class Channels:
     open: str
     lead: tuple[str, ...]
     read: Callable[[tuple[Field, ...], frozenset[str] | None], Body]
+    named: bool = False
+    breaks: bool = False
 
     def literals(self) -> Iterator[str]:
         """All literals."""

@@ -143,8 +143,8 @@ def _markers(form: Format, tools: bool) -> dict[str, Role]:
         markers |= dict.fromkeys(form.calls.openers, Role.OPEN_CALL)
         markers |= dict.fromkeys(form.calls.closers, Role.CLOSE_CALL)
     if form.channels is not None:
-        markers |= dict.fromkeys((*form.channels.starts, *form.channels.lead), Role.START_MESSAGE)
-        markers |= dict.fromkeys(form.channels.parts, Role.PART)
+        markers |= dict.fromkeys(form.channels.starts, Role.START_MESSAGE)
+        markers |= dict.fromkeys((*form.channels.parts, *form.channels.lead), Role.PART)
         markers |= dict.fromkeys(form.channels.bodies, Role.BODY)
         markers |= dict.fromkeys(form.channels.enders, Role.END_MESSAGE)
     return markers

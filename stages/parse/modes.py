@@ -93,14 +93,16 @@ _HEADERS: Final = frozenset((Role.START_MESSAGE, Role.PART, Role.BODY))
 _END: Final = frozenset((Role.END_MESSAGE,))
 _MESSAGES: Final[dict[Mode, frozenset[Role]]] = {
     Mode.LEAD: _HEADERS | _END, Mode.HEADER: _HEADERS | _END, Mode.BETWEEN: _HEADERS | _END, Mode.CONTENT: _END,
-    Mode.REASONING: _END, Mode.SKIP: _END, Mode.CALL: frozenset(),
+    Mode.REASONING: _END, Mode.SKIP: _END, Mode.REPAIR: _END, Mode.CALL: frozenset(),
 }  # fmt: skip
+_BODIES: Final = frozenset((Mode.CONTENT, Mode.REASONING, Mode.SKIP))
 
 
 def legal(form: Format) -> dict[Mode, frozenset[Role]]:
     """Which roles a format's markers have in which mode; elsewhere they are text."""
     if form.channels is not None:
-        return _MESSAGES
+        start = {Role.START_MESSAGE} if form.channels.breaks else frozenset[Role]()
+        return {mode: roles | start if mode in _BODIES else roles for mode, roles in _MESSAGES.items()}
     table: dict[Mode, frozenset[Role]] = {}
     reasoning = form.reasoning
     for mode, roles in _LEGAL.items():

@@ -32,7 +32,8 @@ CLOSER: Final = Reasoning(openers=(), closers=("</think>",), turns=TURNS, inside
 KIMI: Final = replace(THINK, trim="none")
 MISTRAL: Final = Reasoning(openers=("[THINK]",), closers=("[/THINK]",), turns=TURNS, trim="none", again=True,
                            stray="always")  # fmt: skip
-GEMMA4: Final = Reasoning(openers=("<|channel>",), closers=("<channel|>",), turns=TURNS, trim="none", label=True)
+GEMMA4: Final = Reasoning(openers=("<|channel>",), closers=("<channel|>",), turns=TURNS, trim="none", label=True,
+                          again=True)  # fmt: skip
 GRANITE: Final = Reasoning(
     openers=("Here is my thought process:", "Here's my thought process:"),
     closers=("Here is my response:", "Here's my response:"),

@@ -280,7 +280,7 @@ class Scanner(Held):
             self._to(Mode.ANSWERED)
 
     def _boundary(self, found: str) -> None:
-        if self.mode in THINKS or " " in self.scan.trail:
+        if self.mode not in (Mode.CONTENT, Mode.CONTENT_OPEN) or " " in self.scan.trail:
             self._drop_space()
         self._keep_space()
         self.writer.literal(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,36 +11,16 @@ from stages.opening import TokenizerFacts
 from tests.support.format_broken import SENTINEL, broken
 from tests.support.format_checks import Subject, generated
 from tests.support.generate import families
-from tests.support.generate.message import Invocation, Limits, Meant, tools_for
-from tests.support.oracles import (
-    Loss,
-    Output,
-    Vocabulary,
-    after,
-    check_output,
-    drawn,
-    harmony,
-    harmony_pieces,
-    vendor,
-)
+from tests.support.generate.message import Limits, Meant, tools_for
+from tests.support.oracle_losses import HARMONY, after
+from tests.support.oracle_vocabularies import Vocabulary, harmony, harmony_pieces
+from tests.support.oracles import Output, check_output, drawn, vendor
 from tests.support.parse import Collected
 
 SEEDS = 24
 FAMILY = families("harmony")[0]
 _SPECIAL = ("<|startoftext|>", "<|endoftext|>", "<|return|>", "<|constrain|>", "<|channel|>", "<|start|>", "<|end|>",
             "<|message|>", "<|call|>")  # fmt: skip
-
-
-def _joined(meant: Meant) -> Meant:
-    first = True
-    parts: list[str | Invocation] = []
-    for part in meant.parts:
-        parts.append("\n" + part if isinstance(part, str) and not first else part)
-        first = first and not isinstance(part, str)
-    return replace(meant, parts=tuple(parts))
-
-
-LOSSES = (Loss("Where one message of content ends and the next begins: a newline stands for it.", _joined),)
 
 
 def vocabulary() -> Vocabulary:
@@ -52,7 +31,8 @@ def vocabulary() -> Vocabulary:
         return list(encoding.encode(text, allowed_special="all"))
 
     special = {text: ids(text)[0] for text in _SPECIAL}
-    facts = TokenizerFacts(special=special, eos=(special["<|endoftext|>"], *encoding.stop_tokens_for_assistant_actions()))
+    ends = (special["<|endoftext|>"], *encoding.stop_tokens_for_assistant_actions())
+    facts = TokenizerFacts(special=special, eos=ends)
     return Vocabulary(facts, ids, harmony_pieces)
 
 
@@ -100,7 +80,7 @@ def test_what_the_library_writes_comes_back(vocab: Vocabulary, seed: int) -> Non
     limits = Limits()
     meant, _ = drawn("harmony", seed, limits, _SPECIAL, thinks=True)
     if meant.parts or meant.reasoning:
-        check_output(written(meant, vocab), after(meant, LOSSES))
+        check_output(written(meant, vocab), after(meant, HARMONY))
 
 
 # --- the library's parser as a second opinion ------------------------------------------------------------------------

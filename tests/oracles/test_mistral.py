@@ -11,7 +11,7 @@ import json
 import re
 import string
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,46 +19,14 @@ import pytest
 from stages.opening import TokenizerFacts
 from tests.support.format_checks import same_value
 from tests.support.generate import header_json as ours
-from tests.support.generate.message import Invocation, Limits, Meant, tools_for
-from tests.support.oracles import (
-    Loss,
-    Output,
-    after,
-    check_output,
-    drawn,
-    packaged,
-    told,
-    vendor,
-)
+from tests.support.generate.message import Limits, Meant, tools_for
+from tests.support.oracle_losses import BLANK_FIRST, EITHER, MISTRAL, Loss, after
+from tests.support.oracles import Output, check_output, drawn, packaged, vendor
 
 SEEDS = 10
 _LATE = {"[ARGS]": 32, "[CALL_ID]": 33, "[THINK]": 34, "[/THINK]": 35, "[MODEL_SETTINGS]": 36, "[/MODEL_SETTINGS]": 37}
 _MARKERS = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]", "[INST]", "</s>")
 _NAMES = string.ascii_letters + string.digits + "_-"
-
-
-# --- losses ----------------------------------------------------------------------------------------------------------
-
-
-def _either(meant: Meant) -> Meant:
-    return replace(meant, parts=tuple(meant.calls)) if meant.calls else meant
-
-
-def _thoughtless(meant: Meant) -> Meant:
-    return replace(meant, reasoning=None)
-
-
-NO_REASONING = Loss("Versions before v13 have no reasoning; it is not written.", _thoughtless)
-EITHER = Loss("Before v7 a message has content or calls; content beside calls is not written.", _either)
-BLANKS = Loss(
-    "Blanks at the end of content are not written, where the content is one text.",
-    lambda meant: told(meant, content=lambda text: text.rstrip(" ")) if meant.reasoning is None else meant,
-)
-BLANK_FIRST = Loss(
-    "A SentencePiece vocabulary (v2, v3, v7) writes a blank before the first word of content. It is in the pieces, so it "
-    "is in the content; the library's decoder leaves it out.",
-    lambda meant: told(meant, content=lambda text: " " + text),
-)
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
@@ -69,11 +37,15 @@ class Version:
     """How one version of the library writes an assistant's message."""
 
     name: str
-    parser: str
     instruct: Callable[[], Any]
-    losses: tuple[Loss, ...]
     reasons: bool = False
+    """It writes reasoning."""
     expected: TokenizerFacts = ours.TEKKEN13
+    """What our generator takes for its control tokens."""
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        return MISTRAL[self.name]
 
 
 def _instruct(number: int, tokenizer: Callable[[], Any]) -> Callable[[], Any]:
@@ -106,22 +78,19 @@ def tekken() -> Any:
     )  # fmt: skip
 
 
-def _spm(version: str) -> Callable[[], Any]:
-    names = {"v2": "240216.model.v2", "v3": "240323.model.v3", "v7": "241114.model.v7"}
-    return lambda: spm(f"mistral_instruct_tokenizer_{names[version]}")
+def _spm(file: str) -> Callable[[], Any]:
+    return lambda: spm(f"mistral_instruct_tokenizer_{file}")
 
 
-OLD = (NO_REASONING, EITHER, BLANKS)
-V7 = (NO_REASONING, BLANKS)
 VERSIONS = (
-    Version("v2", "mistral", _instruct(2, _spm("v2")), (*OLD, BLANK_FIRST), expected=ours.SPM),
-    Version("v3", "mistral", _instruct(3, _spm("v3")), (*OLD, BLANK_FIRST), expected=ours.SPM),
-    Version("v3-tekken", "mistral", _instruct(3, tekken), OLD),
-    Version("v7", "mistral", _instruct(7, _spm("v7")), (*V7, BLANK_FIRST), expected=ours.SPM),
-    Version("v7-tekken", "mistral", _instruct(7, tekken), V7),
-    Version("v11", "mistral", _instruct(11, tekken), V7),
-    Version("v13", "mistral", _instruct(13, tekken), (BLANKS,), reasons=True),
-    Version("v15", "mistral", _instruct(15, tekken), (BLANKS,), reasons=True),
+    Version("v2", _instruct(2, _spm("240216.model.v2")), expected=ours.SPM),
+    Version("v3", _instruct(3, _spm("240323.model.v3")), expected=ours.SPM),
+    Version("v3-tekken", _instruct(3, tekken)),
+    Version("v7", _instruct(7, _spm("241114.model.v7")), expected=ours.SPM),
+    Version("v7-tekken", _instruct(7, tekken)),
+    Version("v11", _instruct(11, tekken)),
+    Version("v13", _instruct(13, tekken), reasons=True),
+    Version("v15", _instruct(15, tekken), reasons=True),
 )
 
 
@@ -165,7 +134,8 @@ def written(version: Version, meant: Meant, numbers: list[str]) -> tuple[Output,
     ids = instruct.encode_assistant_message(spoken, False)
     tokenizer = instruct.tokenizer
     tokens = list(zip(ids, pieces(tokenizer, ids), strict=True))
-    return Output(version.parser, facts(tokenizer, version.expected), tokens, "[INST]hello[/INST]", tools_for(meant)), ids
+    known = facts(tokenizer, version.expected)
+    return Output("mistral", known, tokens, "[INST]hello[/INST]", tools_for(meant)), ids
 
 
 def message(version: Version, seed: int) -> tuple[Meant, list[str]]:
@@ -173,7 +143,7 @@ def message(version: Version, seed: int) -> tuple[Meant, list[str]]:
     limits = Limits(reasoning=version.reasons, between=False, after=False, names=_NAMES)
     meant, dice = drawn(f"mistral {version.name}", seed, limits, _MARKERS, thinks=True)
     if EITHER in version.losses:
-        meant = _either(meant)  # the library refuses both
+        meant = EITHER.apply(meant)  # the library refuses both
     return meant, ["".join(dice.choice(string.ascii_letters) for _ in range(9)) for _ in meant.calls]
 
 

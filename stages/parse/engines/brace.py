@@ -19,7 +19,7 @@ import msgspec
 from stages.events import FaultCode, Marker
 from stages.parse import arguments as js
 from stages.parse.engines import BROKEN, LEAVE, MORE
-from stages.parse.engines import brace_values as bv
+from stages.parse.engines import brace_held as bh
 from stages.parse.engines.brace_values import BraceValues
 from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
@@ -78,7 +78,7 @@ class BraceCalls(BraceValues):
         del guarded
         self.scans(self._closers)
         self.clear()
-        self.phase = bv.OPEN
+        self.phase = bh.OPEN
         self.seen = False
         self.sure = False
         self._bare = not opener
@@ -90,7 +90,7 @@ class BraceCalls(BraceValues):
     @property
     def busy(self) -> bool:
         """See CallEngine."""
-        return self.phase != bv.END
+        return self.phase != bh.END
 
     @property
     def flow(self) -> Callable[[str], object] | None:
@@ -122,7 +122,7 @@ class BraceCalls(BraceValues):
         """The arguments are closed."""
         self.writer.call_end(True)
         self.seen = True
-        self.phase = bv.END
+        self.phase = bh.END
         self.verdict = LEAVE
 
     def _open(self, text: str, i: int) -> int:
@@ -133,14 +133,14 @@ class BraceCalls(BraceValues):
         match = _NAME_RUN.match(text, i)
         j = match.end() if match else i
         if j == i:
-            self.phase = bv.NAMED
+            self.phase = bh.NAMED
             return i
         if not self.word:
             self._start = self.writer.pos
         self.word.append(text[i:j])
         self.writer.take(text[i:j])
         if j < len(text):
-            self.phase = bv.NAMED
+            self.phase = bh.NAMED
         return j
 
     def _named(self, text: str, i: int) -> int:
@@ -155,7 +155,7 @@ class BraceCalls(BraceValues):
             if name:
                 self.writer.emit_at(Marker, name, self._start)
             self.writer.marker(char)
-            self.phase = bv.OPEN
+            self.phase = bh.OPEN
             return i + 1
         literal, end = self.literals.at(text, i, self.final)
         if literal is None and end == i:
@@ -167,7 +167,7 @@ class BraceCalls(BraceValues):
             self.take(char)
             self.give("{")
             self.stack.append(char)
-            self.phase = bv.PAIR
+            self.phase = bh.PAIR
             return i + 1
         elif literal in self._closers and self._called:
             self._start_call(name)
@@ -217,9 +217,9 @@ class BraceCalls(BraceValues):
         self.scanner = js.JsonScanner(was.scanner)
 
     _PHASES: ClassVar[dict[int, Callable[[BraceCalls, str, int], int]]] = {
-        bv.OPEN: _open, bv.NAMED: _named, bv.PAIR: BraceValues.pair, bv.KEY: BraceValues.bare_key,
-        bv.KEY_RAW: BraceValues.raw_key, bv.KEY_TEXT: BraceValues.text_key, bv.COLON: BraceValues.colon,
-        bv.VALUE: BraceValues.value, bv.ITEM: BraceValues.value, bv.RAW: BraceValues.raw,
-        bv.TEXT: BraceValues.json_text, bv.BARE: BraceValues.bare, bv.COMMA: BraceValues.behind_comma,
-        bv.NEXT_KEY: BraceValues.next_key, bv.AFTER: BraceValues.after,
+        bh.OPEN: _open, bh.NAMED: _named, bh.PAIR: BraceValues.pair, bh.KEY: BraceValues.bare_key,
+        bh.KEY_RAW: BraceValues.raw_key, bh.KEY_TEXT: BraceValues.text_key, bh.COLON: BraceValues.colon,
+        bh.VALUE: BraceValues.value, bh.ITEM: BraceValues.value, bh.RAW: BraceValues.raw,
+        bh.TEXT: BraceValues.json_text, bh.BARE: BraceValues.bare, bh.COMMA: BraceValues.behind_comma,
+        bh.NEXT_KEY: BraceValues.next_key, bh.AFTER: BraceValues.after,
     }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import msgspec
@@ -45,8 +44,8 @@ class ElementArguments:
     """One call after another; ``_call`` begins one. Phases consume a character at least, change the phase, or wait."""
 
     __slots__ = (
-        "_at", "_counts", "_held", "_junk", "_key", "_kind", "_name", "_phase", "_scanner", "_scans", "_stack", "_types",
-        "_wait", "_whole", "code", "site", "table", "verdict", "writer",
+        "_at", "_counts", "_held", "_junk", "_key", "_kind", "_name", "_phase", "_scanner", "_scans", "_stack",
+        "_types", "_wait", "_whole", "code", "site", "table", "verdict", "writer",
     )  # fmt: skip
 
     def __init__(self, site: Site, table: ElementTable) -> None:

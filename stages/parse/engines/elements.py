@@ -72,7 +72,8 @@ class Elements(ElementArguments):
         """A section is open."""
         self._guarded = guarded
         self.seen = False
-        self.sure = False
+        # A tag that no text can be taken for is no mention.
+        self.sure = bool(opener) and self.site.lexicon.form(opener) != opener
         self._calls = False
         """A call is complete."""
 
@@ -115,7 +116,7 @@ class Elements(ElementArguments):
             self._begin_call()
         elif kind == et.SECTION and not self._opened and not self._calls:
             self._opened = True
-        elif kind == et.SECTION_END and (self._calls or (self._opened and not self._guarded)):
+        elif kind == et.SECTION_END and (self._calls or (self._opened and (self.sure or not self._guarded))):
             self.verdict = DONE
         else:
             if self._calls:

@@ -69,7 +69,7 @@ class KvScans:
         self.behind_key = lexicon.scan(*dict.fromkeys((kind[0], key[0], value[0], call[1])))
         self.types = lexicon.scan(kind[1], *dict.fromkeys((key[0], value[0], *call, section[1])))
         self.value = lexicon.scan(value[1], key[0], call[1])
-        self.behind_call = lexicon.scan(*dict.fromkeys((call[0], section[1])))
+        self.behind_call = lexicon.scan(call[0], *(tags.section or ())[1:])
         firsts = sorted({lexicon.form(tag)[0] for tag in (value[1], key[0], call[1])})
         self.notable: Callable[[str], object] = re.compile(f'["\\\\\x00-\x1f{re.escape("".join(firsts))}]').search
 

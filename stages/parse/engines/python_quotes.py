@@ -104,9 +104,11 @@ class PythonQuotes(PythonStrings):
             self.cut = sum(map(len, self.tail))
             self.phase = ph.IDENT
             return i
-        if self.stack and _WORD_CUT.match(text, i) and not self.final:
-            self.stuck = True
-            return i
+        if self.stack and _WORD_CUT.match(text, i):
+            self.stuck = not self.final
+            if self.final:
+                self._hold(text[i:])
+            return i if self.stuck else len(text)
         if self.stack:
             value = char in STARTS or char in CLOSERS[self.top] or _WORD.match(text, i) is not None
         else:

@@ -77,9 +77,8 @@ class PythonStrings(PythonHeld):
             self._hold(some)
             self.phase = ph.QUOTE
             return j + len(some)
-        if len(some) < len(self.quote) and some == char * len(some) and not self.final:
-            self.stuck = True
-            return j
+        if len(some) < len(self.quote) and some == char * len(some):
+            return self._cut(text, j)
         self._chars(char)
         return j + 1
 
@@ -102,16 +101,14 @@ class PythonStrings(PythonHeld):
 
     def _escape(self, text: str, i: int) -> int:
         if self.raw:
-            pair = text[i : i + 2]
-            if len(pair) < 2 and not self.final:
-                self.stuck = True
-                return i
-            self._chars(pair)
-            return i + len(pair)
-        found = escape(text, i, self.final)
+            if i + 1 == len(text):
+                return self._cut(text, i)
+            end = i + (2 if text[i + 1] in "\\'\"" else 1)
+            self._chars(text[i:end])
+            return end
+        found = escape(text, i)
         if found is None:
-            self.stuck = True
-            return i
+            return self._cut(text, i)
         value, end = found
         self._decoded(text[i:end], value)
         return end
@@ -121,11 +118,18 @@ class PythonStrings(PythonHeld):
         if pair in ("{{", "}}"):
             self._decoded(pair, pair[0])
             return i + 2
-        if len(pair) < 2 and not self.final:
-            self.stuck = True
-        else:
-            self.fail()
+        if len(pair) < 2:
+            return self._cut(text, i)
+        self.fail()
         return i
+
+    def _cut(self, text: str, i: int) -> int:
+        """What stands at the end is undecided; at the end of the output it stays so."""
+        if not self.final:
+            self.stuck = True
+            return i
+        self.take(text[i:])
+        return len(text)
 
     @property
     def plain(self) -> bool:

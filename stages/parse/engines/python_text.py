@@ -30,12 +30,12 @@ _LONGEST: Final = 2000
 """Characters of a hexadecimal, octal or binary number: to convert one costs more than it is long."""
 
 
-def escape(text: str, i: int, final: bool) -> tuple[str, int] | None:
+def escape(text: str, i: int) -> tuple[str, int] | None:
     r"""What the escape at ``i`` (a backslash) stands for, and its end. The backslash itself where it is no escape.
 
     None: more is needed. One half of a surrogate pair is U+FFFD.
     """
-    if not final and _CUT.match(text, i):
+    if _CUT.match(text, i):
         return None
     match = _ESCAPE.match(text, i)
     value = None if match is None else _value(match)

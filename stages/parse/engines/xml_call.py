@@ -42,7 +42,9 @@ class XmlCall(XmlArguments):
             return i
         head = heads.read(text, i, equals=self.table.equals)
         start, end = head.name
-        name = self.writer.alphabet.visible(text[start:end])
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+        end = start + len(text[start:end].rstrip())
+        name = self.writer.alphabet.visible(text[start:end]).strip()
         if head is heads.PARTIAL:
             self._wait = True
         elif head is heads.WRONG or not name or (bare and name not in self.site.tools.names):

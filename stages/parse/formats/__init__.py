@@ -22,11 +22,13 @@ from stages.parse.formats.harmony import HARMONY
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.hunyuan_a13b import HUNYUAN_A13B
 from stages.parse.formats.hy import HY_V3, HY_V4
+from stages.parse.formats.inkling import INKLING
 from stages.parse.formats.internlm2 import INTERNLM2
 from stages.parse.formats.iquest import IQUEST
 from stages.parse.formats.jamba import JAMBA
 from stages.parse.formats.k2_horizon import K2_HORIZON
 from stages.parse.formats.kimi_k2 import KIMI_K2, KIMI_K25
+from stages.parse.formats.kimi_k3 import KIMI_K3
 from stages.parse.formats.lfm2 import LFM2
 from stages.parse.formats.llama4 import LLAMA4
 from stages.parse.formats.llama_function import LLAMA_FUNCTION
@@ -36,6 +38,7 @@ from stages.parse.formats.minicpm5 import MINICPM5
 from stages.parse.formats.minimax_m2 import MINIMAX_M2, MINIMAX_M2_APPEND_THINK
 from stages.parse.formats.minimax_m3 import MINIMAX_M3
 from stages.parse.formats.mistral import MAGISTRAL, MISTRAL
+from stages.parse.formats.muse import MUSE, MUSE_GLIMMER
 from stages.parse.formats.nemotron_nano import NEMOTRON_NANO
 from stages.parse.formats.olmo3 import OLMO3
 from stages.parse.formats.phi4_mini import PHI4_MINI
@@ -84,6 +87,9 @@ FORMATS: Final[tuple[Format, ...]] = (
     COHERE_COMMAND4,
     TRINITY,
     HARMONY,
+    INKLING,
+    MUSE,
+    MUSE_GLIMMER,
     DEEPSEEK_V3,
     DEEPSEEK_R1,
     DEEPSEEK_V31,
@@ -92,6 +98,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     GIGACHAT35,
     KIMI_K2,
     KIMI_K25,
+    KIMI_K3,
     MISTRAL,
     MAGISTRAL,
     PLAMO3,

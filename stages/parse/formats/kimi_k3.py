@@ -8,8 +8,8 @@
     json     ::= OPEN(json type="object") OBJECT CLOSE(json)                      (holds all arguments)
     TYPE     ::= "string" | "number" | "boolean" | "null" | "object" | "array"
 
-The prompt opens ``think``, or ``response`` where thinking is off. A string is VALUE as it is; another one is JSON, and a
-string if it is none; an unknown TYPE is a string; without one the schema tells. In attributes ``&quot;``, ``&amp;``,
+The prompt opens ``think``, or ``response`` where thinking is off. A string is VALUE as it is; another one is JSON, and
+a string if it is none; an unknown TYPE is a string; without one the schema tells. In attributes ``&quot;``, ``&amp;``,
 ``&lt;`` and ``&gt;`` stand for characters. The tags of response and message are structure wherever they stand, and end
 reasoning, as calls do. Text that stands in none of the elements is content.
 

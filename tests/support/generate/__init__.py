@@ -21,6 +21,8 @@ MODULES: tuple[str, ...] = (
     "xml_typed",
     "kv_tags",
     "nested_xml",
+    "kimi_k3",
+    "messages",
 )
 """The modules of this package that have ``FAMILIES``, in order."""
 
