@@ -254,6 +254,8 @@ class FaultCode(StrEnum):
     """Output ended inside reasoning. Everything written is reasoning; content is absent."""
     STRAY_MARKER = "stray_marker"
     """A marker where the grammar has none. The text tells: restored as content, or swallowed."""
+    MALFORMED_MESSAGE = "malformed_message"
+    """A message has no header, or one without an end. Delivered as content; a header that was cut off is dropped."""
     HELD_OVERFLOW = "held_overflow"
     """Undecided text passed ``max_held``. It is delivered verbatim as content."""
     INVALID_UTF8 = "invalid_utf8"

@@ -74,6 +74,8 @@ class Messages(Scanner):
         if self.mode is Mode.REPAIR:
             self._broken(FaultCode.MALFORMED_CALL, char)
         else:
+            src = self.writer.pos, self.writer.pos + self.writer.size(char)
+            self.writer.fault(FaultCode.MALFORMED_MESSAGE, src, detail="text outside a message")
             self._body(Mode.CONTENT)
 
     def _restored(self, raw: str) -> None:
@@ -135,7 +137,8 @@ class Messages(Scanner):
     def _no_header(self) -> None:
         end = self.writer.pos
         raw = self.writer.rollback()
-        self.writer.fault(FaultCode.STRAY_MARKER, (self.writer.pos, end), detail="a message header without an end")
+        src = self.writer.pos, end
+        self.writer.fault(FaultCode.MALFORMED_MESSAGE, src, detail="a message header without an end")
         self.header = ""
         self._restored(raw)
 
@@ -164,7 +167,7 @@ class Messages(Scanner):
             raw = self.writer.rollback()
             self.writer.emit(Marker, raw)
             call = "to=" in self.header + raw
-            code = FaultCode.UNCLOSED_CALL if call else FaultCode.STRAY_MARKER
+            code = FaultCode.UNCLOSED_CALL if call else FaultCode.MALFORMED_MESSAGE
             self.writer.fault(code, (start, end), detail="output ended inside a message header")
             self._to(Mode.LEAD)
         elif self.mode is Mode.LEAD:

@@ -117,7 +117,7 @@ class Held:
     def _to(self, mode: Mode) -> None:
         self.mode = mode
         self.kind: Text = KINDS.get(mode, Content)
-        self.scan = self.reading.scans.get(mode) or self.reading.scans[Mode.CONTENT]
+        self.scan = self.reading.scan(mode)
 
     def _since(self) -> int:
         """The first byte of the undecided region; the writer's position if there is none."""

@@ -25,16 +25,27 @@ class Special:
 class Reading:
     """The markers as they read in internal text: where ids tell what is special, or where only the text does."""
 
-    __slots__ = ("lexicon", "roles", "scans")
+    __slots__ = ("_extra", "_form", "_legal", "_markers", "_scans", "lexicon", "roles")
 
     def __init__(self, form: Format, markers: dict[str, Role], extra: dict[str, Role], lexicon: Lexicon) -> None:
         self.lexicon = lexicon
         self.roles = extra | {lexicon.form(text): role for text, role in markers.items()}
-        self.scans: dict[Mode, Scan] = {}
-        for mode, roles in legal(form).items():
-            here = lexicon.forms(text for text, role in markers.items() if role in roles)
-            here |= {text: text for text in extra}
-            self.scans[mode] = Scan(here, _trail(form, mode, Role.OPEN_CALL in markers.values()))
+        self._form = form
+        self._markers = markers
+        self._extra = extra
+        self._legal = legal(form)
+        self._scans: dict[Mode, Scan] = {}
+
+    def scan(self, mode: Mode) -> Scan:
+        """The scan for a mode; made when it is first asked for (a vocabulary may have a thousand special tokens)."""
+        scan = self._scans.get(mode)
+        if scan is None:
+            roles = self._legal.get(mode, frozenset[Role]())
+            here = self.lexicon.forms(text for text, role in self._markers.items() if role in roles)
+            here |= {text: text for text in self._extra}
+            calls = Role.OPEN_CALL in self._markers.values()
+            scan = self._scans[mode] = Scan(here, _trail(self._form, mode, calls))
+        return scan
 
 
 class Plan:

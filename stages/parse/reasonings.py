@@ -32,8 +32,7 @@ CLOSER: Final = Reasoning(openers=(), closers=("</think>",), turns=TURNS, inside
 KIMI: Final = replace(THINK, trim="none")
 MISTRAL: Final = Reasoning(openers=("[THINK]",), closers=("[/THINK]",), turns=TURNS, trim="none", again=True,
                            stray="always")  # fmt: skip
-GEMMA4: Final = Reasoning(openers=("<|channel>",), closers=("<channel|>",), turns=TURNS, trim="none", label=True,
-                          again=True)  # fmt: skip
+GEMMA4: Final = Reasoning(openers=("<|channel>",), closers=("<channel|>",), turns=TURNS, label=True, again=True)
 GRANITE: Final = Reasoning(
     openers=("Here is my thought process:", "Here's my thought process:"),
     closers=("Here is my response:", "Here's my response:"),
