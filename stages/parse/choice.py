@@ -111,7 +111,9 @@ class Choice:
             self.ids = bool(pieces)
             self.scanner.resolve(ids=self.ids)
         if not pieces:
-            self._string(event.text)
+            # A step that wrote nothing breaks no character.
+            if event.text:
+                self._string(event.text)
         elif self.ids and len(pieces) == len(event.ids) and not self.special.keys().isdisjoint(event.ids):
             self._pieces(event.ids, pieces)
         else:

@@ -87,6 +87,10 @@ ROWS: Final = (
     Row("apertus", ("<|tools_prefix|>",), ("apertus",)),
     Row("cohere_command3", ("<|START_ACTION|>",), ("command-r7b", "command-a")),
     Row("cohere_command4", ("<|START_ACTION|>",), ("command-4",)),
+    Row("cohere_command5", ("<cofl:tool_call",), ("command-5",)),
+    Row("inkling", ("<|content_invoke_tool_json|>",), ("inkling",)),
+    Row("muse", ("<atem:function_calls>",), ("muse-spark",)),
+    Row("muse_glimmer", ("<atem:function_calls>",), ("muse-glimmer",)),
     Row("trinity", ("<tool_call>",), ("trinity",)),
     Row("plamo3", ("<|plamo:begin_tool_request",), ("plamo-3",)),
 )  # fmt: skip

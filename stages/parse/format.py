@@ -28,6 +28,11 @@ class CallEngine(Protocol):
     """With BROKEN and SPOILED: what was wrong."""
 
     @property
+    def state(self) -> str:
+        """Where the engine stands, in lower case, for people: its phase; behind a colon that of a part that reads."""
+        ...
+
+    @property
     def busy(self) -> bool:
         """A call has begun in this block and has not ended (or the block is too short to say)."""
         ...

@@ -71,6 +71,12 @@ class Held:
         self._to(mode)
 
     @property
+    def state(self) -> str:
+        """Where it stands, for people: the mode in lower case; behind a colon where the engine of a call does."""
+        mode = self.mode.name.lower()
+        return f"{mode}: {self.block.engine.state}" if self.mode is Mode.CALL else mode
+
+    @property
     def ended(self) -> bool:
         """The output is over; what still comes is dropped."""
         return self.mode is Mode.ENDED

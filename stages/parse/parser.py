@@ -137,9 +137,9 @@ class ParserMachine:
             choice.cut(out)
 
     def state(self, choice: int) -> str:
-        """Where a choice stands, for people: its mode in lower case; "" for one that was not admitted."""
+        """Where a choice stands, for people: ``content``, ``call: name``; "" for one that was not admitted."""
         found = self._choices.get(choice)
-        return "" if found is None else found.scanner.mode.name.lower()
+        return "" if found is None else found.scanner.state
 
     def snapshot(self) -> ParserState:
         """See Machine."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stages import catalog
-from stages.events import CallArguments, CallStart, Input, Semantic, TokensInput
+from stages.events import CallArguments, CallStart, FinishReason, Input, Semantic, TokensInput
 from stages.opening import TokenizerFacts, Tool
 from stages.parse.engines import xml_heads as heads
 from stages.stage import fold
@@ -99,7 +99,8 @@ def test_text_behind_a_call_whose_value_was_not_closed(rest: str, content: str |
 def test_an_output_that_was_cut_ends_no_value() -> None:
     text = "<tool_call>\n<function=tide>\n<parameter=port>\nBrest\n</function>\n</tool_call>"
     opened = opening("qwen3-xml", tokenizer=FACTS, tools=(TIDE,))
-    for finish, complete in (("eos", True), ("length", False)):
+    ends: tuple[tuple[FinishReason, bool], ...] = (("eos", True), ("length", False))
+    for finish, complete in ends:
         inputs = session(texts(text), tail="", finish=finish)
         got = message(fold(catalog.parser("qwen3-xml").start(opened), inputs))
         assert [call.complete for call in got.calls] == [complete]

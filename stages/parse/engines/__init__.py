@@ -1,6 +1,6 @@
-"""Call engines: one per kind of grammar, shared by the formats; how a feed may end."""
+"""Call engines: one per kind of grammar, shared by the formats; how a feed may end; how phases are told to people."""
 
-from typing import Final
+from typing import Any, Final
 
 MORE: Final = 0
 """All was consumed."""
@@ -20,3 +20,17 @@ SKIP: Final = 7
 """Calls are complete; what follows is none and no end of the block: dropped with a fault, up to the next marker."""
 RESUME: Final = 8
 """Like BROKEN, but the engine reads on from there, to where the next call of the block may begin: ``repaired``."""
+
+
+def named(scope: dict[str, Any]) -> tuple[str, ...]:
+    """The names, by number, of the phases just defined in the module of these ``globals()``: ``A, B, C = range(3)``.
+
+    They are its last names, back to the one that is 0. So an engine has one list of its phases, and plain numbers to
+    work with.
+    """
+    names: list[str] = []
+    for name in reversed(scope):
+        names.append(name.lower())
+        if scope[name] == 0:
+            break
+    return tuple(reversed(names))

@@ -88,6 +88,11 @@ class BraceCalls(BraceValues):
         self._start = 0
 
     @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return bh.NAMES[self.phase]
+
+    @property
     def busy(self) -> bool:
         """See CallEngine."""
         return self.phase != bh.END

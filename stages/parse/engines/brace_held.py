@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from stages.parse import arguments as js
-from stages.parse.engines import MORE
+from stages.parse.engines import MORE, named
 from stages.parse.engines.taken import Taken
 from stages.parse.lexicon import Scan
 from stages.parse.site import Site
@@ -17,6 +17,7 @@ from stages.parse.types import ANY, Parameters, Types, coerce
 (
     OPEN, NAMED, PAIR, KEY, KEY_RAW, KEY_TEXT, COLON, VALUE, ITEM, RAW, TEXT, BARE, COMMA, NEXT_KEY, AFTER, END,
 ) = range(16)  # fmt: skip
+NAMES: Final = named(globals())
 
 CLOSES: Final = {"{": "}", "[": "]", "(": ")"}
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from stages.parse import arguments as js
 from stages.parse.lexicon import Lexicon, Scan
-from stages.parse.text import OUT
 
 Kind: TypeAlias = Literal["string", "json", "list", "dict", "schema"]
 """What a value is: text; JSON, or else text; elements without names; elements with names; as the schema says."""
@@ -98,9 +96,10 @@ def _notable(firsts: str) -> Callable[[str], object]:
 
 # --- heads ----------------------------------------------------------------------------------------------------------
 
-_WHITE: Final = f"[ \t\r\n{OUT}]"
+_WHITE: Final = "[ \t\r\n]"
 _NAME: Final = "[A-Za-z_][A-Za-z0-9_.:-]*+"
 _ATTRIBUTE: Final = re.compile(f'{_WHITE}++({_NAME})="([^"]*+)"')
+_SPACE: Final = re.compile(f"{_WHITE}*+")
 _BEGUN: Final = re.compile(f'{_WHITE}++{_NAME}(?:="[^"]*+|=)?+\\Z')
 _ENTITY: Final = re.compile("&(?:amp|quot|lt|gt);")
 _ENTITIES: Final = {"&amp;": "&", "&quot;": '"', "&lt;": "<", "&gt;": ">"}
@@ -128,7 +127,8 @@ def head_at(text: str, i: int, sep: Scan) -> Head:
         i = match.end()
         if i - start > MOST:
             return WRONG
-    j = js.space(text, i)
+    space = _SPACE.match(text, i)
+    j = space.end() if space else i
     literal, end = sep.at(text, j, False)
     if j - start > MOST:
         return WRONG

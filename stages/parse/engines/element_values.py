@@ -8,7 +8,7 @@ import msgspec
 
 from stages.events import Dropped, FaultCode
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, MORE
+from stages.parse.engines import BROKEN, MORE, named
 from stages.parse.engines import element_table as et
 from stages.parse.engines.element_table import ElementScans, ElementTable, Kind
 from stages.parse.literals import json_text, quoted
@@ -17,6 +17,7 @@ from stages.parse.types import STRING, Types, coerce
 from stages.parse.writer import pack, unpack
 
 BLOCK, HEAD, BODY, KEY, STRING_VALUE, HELD_VALUE, JSON_HEAD, JSON = range(8)
+NAMES = named(globals())
 _WHITE = " \t\r\n"
 DEEPEST = 100
 """Elements inside elements; deeper ones are no values."""
@@ -78,6 +79,11 @@ class ElementArguments:
         self._scanner = js.JsonScanner()
 
     # --- what phases have in common ---------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return NAMES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

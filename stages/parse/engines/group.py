@@ -58,6 +58,11 @@ class Group:
         self._size = 0
 
     @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return f"trial: {self._trial.state}"
+
+    @property
     def busy(self) -> bool:
         """See CallEngine."""
         return True

@@ -10,12 +10,13 @@ import msgspec
 
 from stages.events import FaultCode, Marker
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, MORE, SPOILED
+from stages.parse.engines import BROKEN, MORE, SPOILED, named
 from stages.parse.engines.header_table import Header
 from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 SECTION, OPEN, NAME, GAP, CHOOSE, NUMBER, BODY, OBJECT, STRING, NULL, TAIL, BETWEEN = range(12)
+NAMES: Final = named(globals())
 _DECODER: Final[Any] = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 
 
@@ -84,6 +85,11 @@ class HeaderCall:
         self._phase = phase
         self._scanner = js.JsonScanner()
         self._part: list[str] = []
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return NAMES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

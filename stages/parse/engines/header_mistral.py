@@ -85,6 +85,11 @@ class HeaderOrArray:
         self._told()
 
     @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return self._engine.state
+
+    @property
     def busy(self) -> bool:
         """See CallEngine."""
         return self._engine.busy

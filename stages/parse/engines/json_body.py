@@ -52,6 +52,11 @@ class JsonBody:
         self._done = False
 
     @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return "behind" if self._done else "object" if self._begun else "open"
+
+    @property
     def flow(self) -> Callable[[str], object] | None:
         """See CallEngine."""
         return self._scanner.flow if self._begun and not self._done else None

@@ -20,7 +20,7 @@ import msgspec
 
 from stages.events import FaultCode
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, TEXT
+from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, TEXT, named
 from stages.parse.engines.json_held import JsonKeys, JsonObjectState
 from stages.parse.engines.json_object import JsonObject
 from stages.parse.lexicon import Scan
@@ -29,6 +29,7 @@ from stages.parse.site import Site
 __all__ = ["JsonBlocks", "JsonCalls", "JsonKeys"]
 
 HEAD, OPEN, OBJECT, BEHIND, ITEM, NEXT_ITEM, SEPARATED, CLOSE = range(8)
+NAMES: Final = named(globals())
 _BUSY: Final = frozenset((HEAD, OPEN, OBJECT))
 
 
@@ -110,6 +111,11 @@ class JsonCalls:
     def sure(self) -> bool:
         """See CallEngine."""
         return self._object.sure
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return f"object: {self._object.state}" if self._phase == OBJECT else NAMES[self._phase]
 
     @property
     def busy(self) -> bool:

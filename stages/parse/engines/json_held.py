@@ -10,11 +10,12 @@ import msgspec
 
 from stages.events import FaultCode
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, MORE
+from stages.parse.engines import BROKEN, MORE, named
 from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 FIELD, FIELD_TEXT, KEY, COLON, FIELD_VALUE, NAME, ID, OBJECT, STRING, NULL, OTHER, NEXT = range(12)
+NAMES: Final = named(globals())
 # Kept until its event can be made; other scanned pieces are structure (or arguments, sent as they come).
 _KEPT: Final = frozenset((KEY, NAME, STRING, NULL))
 
@@ -101,6 +102,11 @@ class JsonHeld:
         self._part: list[str] = []
         self._start = 0
         self._scanner = js.JsonScanner()
+
+    @property
+    def state(self) -> str:
+        """What it reads: see CallEngine."""
+        return NAMES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from stages.events import Dropped, FaultCode, Marker
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, LEAVE, MORE, SPOILED
+from stages.parse.engines import BROKEN, LEAVE, MORE, SPOILED, named
 from stages.parse.engines.kv_table import FAR, KvScans, KvTags
 from stages.parse.literals import json_text, quoted
 from stages.parse.site import Site
@@ -17,6 +17,7 @@ from stages.parse.types import Types, coerce, types_of
 from stages.parse.writer import pack, unpack
 
 PAIRS, KEY, BEHIND_KEY, TYPE, VALUE = range(5)
+NAMES: Final = named(globals())
 _WHITE: Final = " \t\r\n"
 _WORDS: Final = frozenset(("true", "false", "null"))
 
@@ -73,6 +74,11 @@ class KvPairs:
         self._key = self._type = ""
         self._types: Types | None = None
         self._wait = False
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return NAMES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

@@ -19,13 +19,13 @@ without a value is an empty string if it may be one; else it is dropped. Text be
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
 from stages.events import FaultCode, Marker
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, REPAIR
+from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, REPAIR, named
 from stages.parse.engines.json_calls import JsonCalls
 from stages.parse.engines.kv_pairs import KvPairs, KvPairsState
 from stages.parse.engines.kv_table import FAR, NAME, KvScans, KvTags
@@ -33,6 +33,7 @@ from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 SECTION, LEAD, WORD, GAP, PAIRS, JSON, OBJECT, CLOSE, CLOSED = range(9)
+NAMES: Final = named(globals())
 
 
 class KvState(msgspec.Struct, frozen=True):
@@ -101,6 +102,12 @@ class KvCalls:
     def _reader(self) -> KvPairs | JsonCalls | None:
         """Who reads now."""
         return self._pairs if self._phase == PAIRS else self._json if self._phase == JSON else None
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        reader, name = self._reader, NAMES[self._phase]
+        return name if reader is None else f"{name}: {reader.state}"
 
     @property
     def flow(self) -> Callable[[str], object] | None:

@@ -72,6 +72,25 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     children: tuple[Value, ...]
 
 
+class NestedState(msgspec.Struct, frozen=True):
+    """The engine's snapshot; texts are packed."""
+
+    phase: int
+    guarded: bool
+    seen: bool
+    sure: bool
+    ended: bool
+    first: bool
+    part: bytes
+    start: int
+    junk: int
+    name: str
+    param: str
+    inner: tuple[str, ...]
+    nodes: tuple[NodeState, ...]
+    waiting: tuple[Value, ...]
+
+
 def listed(values: list[Value], types: Types) -> str:
     """Elements of one name: one value, or a list of them, to which arrays add their items."""
     if len(values) == 1:

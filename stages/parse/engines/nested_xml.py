@@ -20,36 +20,18 @@ import msgspec
 
 from stages.events import Dropped, FaultCode
 from stages.parse import arguments as js
-from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, SPOILED
+from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, SPOILED, named
 from stages.parse.engines.nested_tags import NAMED, NAMING, NestedXml, Tag, tag_at
-from stages.parse.engines.nested_value import Node, NodeState, Value, listed
+from stages.parse.engines.nested_value import NestedState, Node, NodeState, Value, listed
 from stages.parse.literals import quoted
 from stages.parse.site import Site
 from stages.parse.types import STRING, Types
 from stages.parse.writer import pack, unpack
 
 BLOCK, NAME, PARAMS, STRINGS, HELD, CLOSED = range(6)
+NAMES: Final = named(globals())
 _DEEPEST: Final = 64
 """Elements inside each other. Schemas have a handful."""
-
-
-class NestedState(msgspec.Struct, frozen=True):
-    """The engine's snapshot; texts are packed."""
-
-    phase: int
-    guarded: bool
-    seen: bool
-    sure: bool
-    ended: bool
-    first: bool
-    part: bytes
-    start: int
-    junk: int
-    name: str
-    param: str
-    inner: tuple[str, ...]
-    nodes: tuple[NodeState, ...]
-    waiting: tuple[Value, ...]
 
 
 class NestedCalls:
@@ -102,6 +84,11 @@ class NestedCalls:
         self._junk = -1
         """Where text between parameters began."""
         self._first = True
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return NAMES[self._phase]
 
     @property
     def busy(self) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from stages.events import Content, FaultCode, Marker
 from stages.parse import arguments as js
-from stages.parse.engines import DONE, LEAVE, MORE, TEXT
+from stages.parse.engines import DONE, LEAVE, MORE, TEXT, named
 from stages.parse.engines import python_phases as ph
 from stages.parse.engines.json_calls import JsonCalls, JsonKeys
 from stages.parse.engines.pythonic import Pythonic, PythonicCalls
@@ -24,6 +24,7 @@ from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 CALLS, CLOSER, BEHIND, ECHO, AGAIN = range(5)
+NAMES: Final = named(globals())
 _LONGEST: Final = 1 << 16
 """Characters of a block whose echo is recognised."""
 
@@ -70,6 +71,11 @@ class PythonOrJson:
         self._size = 0
         self._at = 0
         """Characters of the block that were repeated."""
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return self._now.state if self._phase == CALLS else NAMES[self._phase]
 
     @property
     def busy(self) -> bool:

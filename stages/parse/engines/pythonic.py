@@ -113,6 +113,11 @@ class PythonicCalls(PythonLost):
         self._used: set[str] = set()
 
     @property
+    def state(self) -> str:
+        """See CallEngine."""
+        return ph.NAMES[self.phase]
+
+    @property
     def busy(self) -> bool:
         """See CallEngine."""
         return self.phase not in _IDLE

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stages.events import Content, FaultCode, Marker
+from stages.parse.engines import named
 from stages.parse.engines import xml_heads as heads
 from stages.parse.engines import xml_table as tb
 from stages.parse.engines import xml_values as xv
@@ -11,6 +14,7 @@ from stages.parse.engines.xml_table import XmlTable
 from stages.parse.site import Site
 
 PREFIX, BLOCK, WORD, LEAD, HEAD, BODY, KEY, VALUE, OBJECT, JSON, SKIP = range(11)
+NAMES: Final = named(globals())
 
 
 class XmlCall(XmlArguments):

@@ -31,6 +31,7 @@ from stages.parse.engines.xml_call import (
     JSON,
     KEY,
     LEAD,
+    NAMES,
     OBJECT,
     PREFIX,
     SKIP,
@@ -85,6 +86,13 @@ class XmlCalls(XmlCall):
             phase = HEAD if opener in table.call else BLOCK
         self._start_over(phase, guarded)
         self._part.clear()
+
+    @property
+    def state(self) -> str:
+        """See CallEngine."""
+        if self._phase == JSON and self._json is not None:
+            return f"json: {self._json.state}"
+        return NAMES[self._phase]
 
     @property
     def busy(self) -> bool:

@@ -12,18 +12,20 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from stages.parse.text import OUT
+
 MOST: Final = 512
 """Characters of the longest head. The names of tools have at most 64."""
 
-_PLAIN: Final = re.compile(rf"[^<>\n]{{0,{MOST + 1}}}+")
+# A special token is no part of a head.
+_PLAIN: Final = re.compile(rf"[^<>\n{OUT}]{{0,{MOST + 1}}}+")
 _SPACE: Final = " \t\r"
-_ATTRIBUTE: Final = re.compile(
-    r"""[ \t\r\n]*+([A-Za-z_][\w.:-]*+)[ \t\r\n]*+=[ \t\r\n]*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'<>=/]++))"""
-)
-_END: Final = re.compile(r"[ \t\r\n]*+(/?)>")
-_BEGUN: Final = re.compile(
-    r"""[ \t\r\n]*+(?:/|[A-Za-z_][\w.:-]*+[ \t\r\n]*+(?:=[ \t\r\n]*+(?:"[^"]*+|'[^']*+|[^\s"'<>=/]*+))?)?\Z"""
-)
+_WHITE: Final = r"[ \t\r\n]*+"
+_KEY: Final = r"[A-Za-z_][\w.:-]*+"
+_WORD: Final = rf"""[^\s"'<>=/{OUT}]"""
+_ATTRIBUTE: Final = re.compile(rf"""{_WHITE}({_KEY}){_WHITE}={_WHITE}(?:"([^"{OUT}]*+)"|'([^'{OUT}]*+)'|({_WORD}++))""")
+_END: Final = re.compile(rf"{_WHITE}(/?)>")
+_BEGUN: Final = re.compile(rf"""{_WHITE}(?:/|{_KEY}{_WHITE}(?:={_WHITE}(?:"[^"{OUT}]*+|'[^'{OUT}]*+|{_WORD}*+))?)?\Z""")
 
 
 class Head(NamedTuple):
@@ -54,7 +56,7 @@ def _equals(text: str, i: int, closed: bool) -> Head:
     j = match.end() if match else i
     if j == len(text):
         return PARTIAL
-    if text[j] == "<" or j - i > MOST or (closed and text[j] == "\n"):
+    if text[j] not in (">" if closed else ">\n") or j - i > MOST:
         return WRONG
     raw = text[i:j].strip(_SPACE)
     start = i + len(text[i:j]) - len(text[i:j].lstrip(_SPACE))

@@ -5,6 +5,7 @@ from typing import Final
 from stages.parse.format import Format
 from stages.parse.formats.apertus import APERTUS
 from stages.parse.formats.cohere import COHERE_COMMAND3, COHERE_COMMAND4
+from stages.parse.formats.cohere_command5 import COHERE_COMMAND5
 from stages.parse.formats.deepseek import DEEPSEEK_R1, DEEPSEEK_V3, DEEPSEEK_V31
 from stages.parse.formats.deepseek_dsml import DEEPSEEK_V4, DEEPSEEK_V32
 from stages.parse.formats.dots import DOTS
@@ -85,6 +86,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     APERTUS,
     COHERE_COMMAND3,
     COHERE_COMMAND4,
+    COHERE_COMMAND5,
     TRINITY,
     HARMONY,
     INKLING,

@@ -27,7 +27,7 @@ GEMMA3: Final = Format(
     version=1,
     grammar="pythonic calls",
     summary="[name(key=value)], the whole answer or in a tool_code fence",
-    aliases=("gemma3_pythonic", "gemma2"),
+    aliases=("gemma3_pythonic",),
     models=("Gemma 3",),
     calls=Calls(openers=("```tool_code", _CODE), closers=("```",), bare="[", words=(_CODE,), engine=_engine),
     enders=("<end_of_turn>", "<eos>"),

@@ -1,7 +1,7 @@
 """Gemma 4: brace notation between special tokens, reasoning in a channel.
 
     output  ::= { channel | content | call }
-    channel ::= "<|channel>" LABEL NL reasoning "<channel|>"                       (LABEL: structure, whatever it is)
+    channel ::= "<|channel>" LABEL NL reasoning [ NL ] "<channel|>"                (LABEL: structure, whatever it is)
     call    ::= "<|tool_call>" "call:" NAME object "<tool_call|>"                  (``engines/brace.py``)
 
 Strings stand between ``<|"|>`` tokens, verbatim. ``call:`` may be missing behind the opener; parentheses may stand for

@@ -1,6 +1,6 @@
 """Muse Spark and Muse Glimmer: messages to recipients; those to tools hold XML calls.
 
-    output ::= header body ender { "<|start|>" "assistant" header body ender }           (the prompt has the first start)
+    output ::= header body ender { "<|start|>" "assistant" header body ender }          (the prompt has the first start)
     header ::= [ " to=" RCPT ] "<|message|>"
     ender  ::= "<|eom|>" | "<|eot|>"
     body   ::= TEXT | "<atem:function_calls>" WS { invoke WS } "</atem:function_calls>"            (for a tool)
@@ -9,8 +9,8 @@
 
 What is said to ``self`` is reasoning, to ``user`` or ``commentary`` content, to ``developer`` it is dropped; everybody
 else is a tool. Without a recipient Spark reasons and Glimmer answers. Messages of other roles are dropped. A message
-that begins ends the one before. VALUE is JSON, and a string if it is none; in Spark, where the tool lists the parameter,
-it is what the schema says.
+that begins ends the one before. VALUE is JSON, and a string if it is none; in Spark, where the tool lists the
+parameter, it is what the schema says.
 
 The literals in ``<|`` are special tokens, the tags are text. Where calls are not wanted, a tool's message is content.
 """

@@ -27,7 +27,6 @@ OLMO3: Final = Format(
     version=1,
     grammar="pythonic calls",
     summary="<think> reasoning, name(key=value) lines inside <function_calls> tags",
-    aliases=("olmo", "olmo3-think"),
     models=("OLMo 3 Instruct, Think",),
     reasoning=REASONINGS["olmo3"],
     calls=Calls(openers=("<function_calls>",), closers=(_END,), engine=_engine),

@@ -23,6 +23,7 @@ MODULES: tuple[str, ...] = (
     "nested_xml",
     "kimi_k3",
     "messages",
+    "cofl",
 )
 """The modules of this package that have ``FAMILIES``, in order."""
 

@@ -72,9 +72,10 @@ def gemma4(meant: Meant, dice: random.Random, kind: str) -> str:
     """See Family."""
     pieces: list[str] = []
     if kind == "thinking":
-        pieces.append(f"{meant.reasoning or ''}<channel|>")
+        pieces.append(f"{meant.reasoning or ''}{dice.choice(('', chr(10)))}<channel|>")
     elif meant.reasoning is not None:
-        pieces.append(f"<|channel>{dice.choice(('thought', 'thought', 'analysis', ''))}\n{meant.reasoning}<channel|>")
+        label, end = dice.choice(("thought", "thought", "analysis", "")), dice.choice(("", "\n"))
+        pieces.append(f"<|channel>{label}\n{meant.reasoning}{end}<channel|>")
     elif kind == "plain" and dice.random() < 0.2:
         pieces.append("<|channel>thought\n<channel|>")
     for i, part in enumerate(meant.parts):

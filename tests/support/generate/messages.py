@@ -24,7 +24,8 @@ _KINDS = ("thinking", "text", "invoke_tool_json", "invoke_tool_text", "tool_erro
 SPECIAL = TokenizerFacts(
     special={
         "<|endoftext|>": 200000, "<|message_user|>": 200001, "<|message_model|>": 200002, "<|end_message|>": 200003,
-        "<|content_model_end_sampling|>": 200004, **{f"<|content_{kind}|>": 200005 + i for i, kind in enumerate(_KINDS)},
+        "<|content_model_end_sampling|>": 200004,
+        **{f"<|content_{kind}|>": 200005 + i for i, kind in enumerate(_KINDS)},
     },
     eos=(200000, 200004),
 )  # fmt: skip
@@ -120,6 +121,10 @@ def _word(value: Any) -> Any:
     return mapped(value, lambda text: f"so {text}")
 
 
+def _expect_worded(meant: Meant, kind: str) -> Meant:
+    return _expect(_unread(meant), kind)
+
+
 _TEXT_TAGS = (
     "<atem:function_calls>", "</atem:function_calls>", '<atem:invoke name="tide">', "</atem:invoke>",
     '<atem:parameter name="a">', "</atem:parameter>", "<atem:invoke", "<atem:parameter",
@@ -148,5 +153,5 @@ FAMILIES = (
     ),
     _MUSE,
     replace(_MUSE, format=MUSE_GLIMMER, write=_worded, tails={"glimmer": next(iter(_MUSE.tails.values()))},
-            expect=lambda meant, kind: _expect(_unread(meant), kind)),
+            expect=_expect_worded),
 )  # fmt: skip
