@@ -55,7 +55,7 @@ bench: install  ## the numbers of the README
 	$(bin)/python -m tests.bench.run $(ARGS)
 
 docs: install  ## write again what is generated under docs/
-	$(bin)/python docs/generate.py
+	$(bin)/python -m docs.generate
 
 clean:  ## remove what make made, but no recordings
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

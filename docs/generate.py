@@ -1,6 +1,7 @@
-"""Write the generated pages: events.md from the events' docstrings, commands.md from the command line's help.
+"""Write the generated pages: events.md from the events' docstrings, commands.md from the command line's help, formats/
+from the formats and what the parser does with them.
 
-``python docs/generate.py`` writes them; with ``--check`` it writes nothing, names those that differ, and exits 1.
+``python -m docs.generate`` writes them; with ``--check`` it writes nothing, names those that differ, and exits 1.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -16,11 +16,12 @@ from typing import Any, get_args
 import click
 import msgspec
 
+from docs.format_pages import format_pages
+from docs.prose import MADE, body_of, documented, prose
 from pipeline.cli import main as playhead
 from stages import events, opening
 
 HERE = Path(__file__).parent
-MADE = "<!-- Written by docs/generate.py (make docs). Change the docstrings, not this page. -->\n"
 
 LAYERS: tuple[tuple[str, str, Any], ...] = (
     ("Engine", "Inputs, in arrival order. The only layer of facts; the other three follow from it.", events.Input),
@@ -34,33 +35,13 @@ LAYERS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-def _prose(text: str | None) -> str:
-    return " ".join(inspect.cleandoc(text or "").replace("``", "`").split())
-
-
 def _list(text: str) -> list[str]:
-    return [f"- {_prose(item)}" for item in text.removeprefix("* ").split("\n* ")]
-
-
-def _documented(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Each statement with the docstring that follows it, if one does."""
-    for statement, following in zip(body, [*body[1:], None], strict=True):
-        match following:
-            case ast.Expr(value=ast.Constant(value=str(text))):
-                yield statement, _prose(text)
-            case _:
-                yield statement, ""
-
-
-def _body(kind: type[Any]) -> list[ast.stmt]:
-    [definition] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
-    return definition.body
+    return [f"- {prose(item)}" for item in text.removeprefix("* ").split("\n* ")]
 
 
 def _fields(kind: type[Any]) -> list[str]:
     rows: list[str] = []
-    for statement, doc in _documented(_body(kind)):
+    for statement, doc in documented(body_of(kind)):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             default = f" = {ast.unparse(statement.value)}" if statement.value is not None else ""
             row = f"- `{statement.target.id}: {ast.unparse(statement.annotation)}{default}`"
@@ -73,7 +54,7 @@ def _struct(kind: type[Any]) -> list[str]:
     tag = info.tag if isinstance(info, msgspec.inspect.StructType) else None
     title = f"### {kind.__name__}" + (f" (`{tag}`)" if tag else "")
     fields = _fields(kind)
-    return [title, "", _prose(kind.__doc__), "", *fields, *([""] if fields else [])]
+    return [title, "", prose(kind.__doc__), "", *fields, *([""] if fields else [])]
 
 
 def events_page() -> str:
@@ -81,7 +62,7 @@ def events_page() -> str:
     out = [MADE, "# Events", "", "Beside each name stands the tag under which the event is recorded.", ""]
     paragraphs = inspect.cleandoc(events.__doc__ or "").split("\n\n")
     for text in paragraphs[1:]:
-        out += [*_list(text), ""] if text.startswith("* ") else [_prose(text), ""]
+        out += [*_list(text), ""] if text.startswith("* ") else [prose(text), ""]
     for name, text, union in LAYERS:
         out += [f"## {name} layer", "", text, ""]
         for kind in get_args(union):
@@ -91,8 +72,8 @@ def events_page() -> str:
         out += [f"### {name}", "", "One of " + ", ".join(f"`{value}`" for value in get_args(alias)) + ".", ""]
     for kind in (events.TokenLogprob, events.TopLogprob, events.Sent):
         out += _struct(kind)
-    out += ["## Faults", "", _prose(events.FaultCode.__doc__), ""]
-    for statement, doc in _documented(_body(events.FaultCode)):
+    out += ["## Faults", "", prose(events.FaultCode.__doc__), ""]
+    for statement, doc in documented(body_of(events.FaultCode)):
         match statement:
             case ast.Assign(value=ast.Constant(value=str(code))):
                 out.append(f"- `{code}`: {doc}")
@@ -127,17 +108,19 @@ def commands_page() -> str:
 
 def pages() -> dict[str, str]:
     """File name to text."""
-    return {"events.md": events_page(), "commands.md": commands_page()}
+    return {"events.md": events_page(), "commands.md": commands_page(), **format_pages()}
 
 
 def main(arguments: list[str]) -> int:
     """Write what differs, or with ``--check`` only name it; then the exit status is 1."""
-    stale = [name for name, text in pages().items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
+    made = pages()
+    stale = [name for name, text in made.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
     for name in stale:
         if "--check" in arguments:
             print(f"docs/{name} is stale: make docs")
         else:
-            (HERE / name).write_text(pages()[name])
+            (HERE / name).parent.mkdir(exist_ok=True)
+            (HERE / name).write_text(made[name])
             print(f"docs/{name} written")
     return 1 if stale and "--check" in arguments else 0
 

@@ -8,13 +8,13 @@ behind it, the events that went out. Rows that say the same are one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from enum import Enum, auto
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
 from stages.events import Fault, Finish, Input, Semantic, Tokens, TokensInput
 from stages.parse.format import Format
+from stages.parse.modes import Mode
 from stages.parse.parser import Parser
 from tests.support.format_cases import cases_of, subject_of
 from tests.support.format_checks import Subject, generated
@@ -108,7 +108,7 @@ class _Walk:
             seen = (seen + _text(event))[-self.longest :]
             if before and after != before:
                 read = self._read(seen) if isinstance(event, TokensInput) else _END
-                events = frozenset(filter(None, map(_name, out)))
+                events = frozenset(name for one in out if (name := _name(one)))
                 yield Change(before, read, self.roles.get(read, ""), after), events
             before = after
 
@@ -191,17 +191,19 @@ def call_table(names: Iterable[str], folded: tuple[str, ...] = (), *, classes: b
         read = _WRONG if within[0] and read != _END and events & _BREAKS else read
         if before != after and any(within):
             (inside if all(within) else out if within[0] else into).add(before, read, after, events)
-    return _table([*into.rows(Joined.BEFORE), *inside.rows(), *out.rows(Joined.AFTER)])
+    return _table([*into.rows(joined=True), *inside.rows(), *out.rows(joined=True)])
 
 
-def text_table(names: Iterable[str], shown: Callable[[str, str], bool] = lambda *_: True) -> list[str]:
+def text_table(names: Iterable[str], *, calls: bool) -> list[str]:
     """The table of what happens outside calls, over these formats: literals by their roles, calls as one state.
-    ``shown``: which changes of mode are."""
+    ``calls``: also how calls end."""
     found = _Rows()
-    for change, events in _merged(names).items():
+    order = [mode.name.lower() for mode in Mode]
+    changes = sorted(_merged(names).items(), key=lambda told: order.index(_mode(told[0].before)))
+    for change, events in changes:
         before, after = _mode(change.before), _mode(change.after)
         read = change.role or (change.read if change.read in (_SPACE, _END) else _TEXT)
-        if before != after and shown(before, after):
+        if before != after and (calls or before != "call"):
             found.add(before, read, after, events)
     return _table(found.rows(words=True))
 
@@ -225,14 +227,6 @@ def _fold(state: str, folded: tuple[str, ...]) -> str:
     return state
 
 
-class Joined(Enum):
-    """Which states of rows with the same other cells are joined in any case."""
-
-    NEITHER = auto()
-    BEFORE = auto()
-    AFTER = auto()
-
-
 class _Rows:
     """Changes that become rows: the same read with the same outcome, whatever the state before; and then all reads from
     the same states with the same outcome."""
@@ -247,16 +241,14 @@ class _Rows:
         self._states.setdefault((read, after), {})[before] = None
         self._events[read, after] = self._events.get((read, after), frozenset()) | events
 
-    def rows(self, joined: Joined = Joined.NEITHER, *, words: bool = False) -> list[str]:
-        """The rows, in the order in which their states were first seen. ``words``: what is read is told in words."""
+    def rows(self, *, joined: bool = False, words: bool = False) -> list[str]:
+        """The rows, in the order in which their states were first seen. ``joined``: one for each outcome; ``words``:
+        what is read is told in words."""
         found: dict[tuple[str, ...], _Cells] = {}
         for (read, after), states in self._states.items():
             told = self._events[read, after]
-            key = (*states, after)
-            if joined is Joined.BEFORE:
-                key = (after,)
-            elif joined is Joined.AFTER and read not in (_WRONG, _END):
-                key = (*states, str("CallEnd" in told))
+            apart = read if read in (_WRONG, _END) else str("CallEnd" in told)
+            key = (after, apart) if joined else (*states, after)
             found.setdefault(key, _Cells()).add(states, read, after, told)
         seen: dict[str, int] = {}
         for cells in found.values():
@@ -271,18 +263,20 @@ class _Cells:
     def __init__(self) -> None:
         self.before: dict[str, None] = {}
         self._reads: dict[str, None] = {}
-        self._after: dict[str, None] = {}
+        self._after = ""
         self._events: frozenset[str] = frozenset()
 
     def add(self, before: Iterable[str], read: str, after: str, events: frozenset[str]) -> None:
         """The same read with the same outcome, from these states."""
         self.before |= dict.fromkeys(before)
-        self._reads[read] = self._after[after] = None
+        self._reads[read] = None
+        self._after = after
         self._events |= events
 
     def row(self, words: bool) -> str:
         """As a line of the table."""
-        return f"| {_listed(self.before)} | {_reads([*self._reads], words)} | {_listed(self._after)} | {_told(self._events)} |"
+        reads = _reads([*self._reads], words)
+        return f"| {_listed(self.before)} | {reads} | {self._after} | {_told(self._events)} |"
 
 
 def _listed(states: Iterable[str]) -> str:

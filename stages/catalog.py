@@ -81,7 +81,13 @@ def _pair(first: str, second: str) -> Format:
     """The reasoning of the first, the calls of the second."""
     calls = _form(second)
     key = _key(first)
-    reasoning = _BY_NAME[key].reasoning if key in _BY_NAME else _REASONINGS.get(key)
+    whole = _BY_NAME.get(key)
+    if calls.channels is not None or (whole is not None and whole.channels is not None):
+        if whole is not calls:
+            name = calls.name if calls.channels is not None else first
+            raise UnknownName(f"{name} writes messages on channels: it makes a pair with itself only")
+        return calls
+    reasoning = _REASONINGS.get(key) if whole is None else whole.reasoning
     if key in _REASONINGS:
         reasoning = _REASONINGS[key]
     elif key not in _BY_NAME:

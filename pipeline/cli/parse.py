@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
@@ -29,6 +30,8 @@ from stages.protocols.openai_chat.request import ChatRequest, ToolSpec
 LARGEST = 4 << 20
 """Bytes of a text."""
 ANY = "any"
+_NAMES = re.compile(r'"name"\s*:\s*"([^"\\\n]{1,128})"|([A-Za-z_][\w.-]{0,127})\(')
+"""What may be a tool's name in text without markers."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -49,8 +52,11 @@ class _Asked(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, opening=msgspec.structs.replace(self.opening, ask=ask))
 
     def offering_any(self) -> _Asked:
-        """With every tool that it calls."""
-        steps = self.offering([Tool("any")]).run("recorded")
+        """With every tool that it calls. Formats without markers only know a call by an offered name: whatever the text
+        has in the place of one is offered first."""
+        text = "".join(token.text or b"".join(token.pieces).decode("utf-8", "replace") for token in self.tokens)
+        seen = [a or b for a, b in _NAMES.findall(text)]
+        steps = self.offering([Tool(name) for name in ("any", *dict.fromkeys(seen))]).run("recorded")
         names = dict.fromkeys(event.name for step in steps for event in step.events if isinstance(event, CallStart))
         return self.offering([Tool(name) for name in names] or [Tool("any")])
 

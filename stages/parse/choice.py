@@ -174,14 +174,14 @@ class Choice:
         if self.half:
             self._break()
         writer = self.writer
-        start = writer.pos + writer.held
-        data = self.partial + data
-        text, self.partial = tx.decode(data)
-        writer.held += len(data) - len(self.partial)
-        if not text.isascii():
-            for src in tx.bad_ranges(text, start):
-                self._invalid(src)
-        self.scanner.feed(text)
+        text, self.partial = tx.decode(self.partial + data)
+        # A bad sequence is reported where it stands: behind what came before it, also where that ends the output.
+        for part, bad in tx.parted(text):
+            start = writer.pos + writer.held
+            writer.held += bad or len(part.encode())
+            if bad:
+                self._invalid((start, start + bad))
+            self.scanner.feed(part)
 
     def _string(self, text: str) -> None:
         if not text.isascii():

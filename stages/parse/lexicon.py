@@ -35,7 +35,8 @@ class Scan:
     def find(self, text: str, i: int, final: bool) -> tuple[int, str | None, int]:
         """(start, literal, end) of the first literal from ``i`` on. Without one: (where what may become one begins,
         None, the length)."""
-        match = (self.final if final else self.pattern).search(text, i)
+        # A search for nothing would read on to the end of the text, call after call.
+        match = (self.final if final else self.pattern).search(text, i) if self.names else None
         if match is None:
             return len(text), None, len(text)
         if match.lastindex is None:

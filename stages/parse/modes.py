@@ -45,11 +45,13 @@ class Mode(IntEnum):
     SECOND = 3
     """Like LEAD, but reasoning is over."""
     CONTENT = 4
+    """Content goes out as it comes."""
     CONTENT_OPEN = 5
     """Content inside a call block that was not closed: its closer is still consumed."""
     REASONING_LEAD = 6
     """Reasoning before its first visible character: a repeated opener is swallowed."""
     REASONING = 7
+    """Reasoning goes out as it comes."""
     BETWEEN = 8
     """Behind a call block: white space is dropped."""
     BETWEEN_OPEN = 9

@@ -32,21 +32,22 @@ class Scanner(Held):
 
     def feed(self, text: str) -> None:
         """Internal text, already counted in the writer's ``held``."""
-        while text:
-            if self.tail:
-                text = self.tail + text
-            size = self.writer.size(text)
+        writer = self.writer
+        rest = writer.size(text)
+        i = 0
+        while i < len(text):
+            tail, self.tail = self.tail, ""
+            size = rest + writer.size(tail)
             room = self.limit - self._undecided(size)
             if size <= room:
-                self.tail = ""
-                self._drain(text)
+                self._drain(tail + text[i:])
                 return
             # Near the limit, character by character: where it is passed is a matter of the text, not of the steps.
-            cut = max(len(self.tail) + 1, room // 4)
-            self.tail = ""
-            self._drain(text[:cut])
-            text = text[cut:]
-            self._check(self.writer.size(text) + self.writer.size(self.tail))
+            piece = text[i : i + max(1, room // 4 - len(tail))]
+            i += len(piece)
+            rest -= writer.size(piece)
+            self._drain(tail + piece)
+            self._check(rest + writer.size(self.tail))
 
     def _check(self, size: int) -> None:
         """See to it that no more than the limit is undecided; the last ``size`` bytes are not read, or held as what
@@ -100,11 +101,11 @@ class Scanner(Held):
         return j
 
     def _label(self, text: str, i: int) -> int:
-        start, closer, _ = self.scan.find(text, i, self.final)
+        start, _, _ = self.scan.find(text, i, self.final)
         j = text.find("\n", i, start) + 1 or start
         if j > i:
             self.writer.marker(text[i:j])
-        if j < start or (closer is None and text[j - 1] == "\n"):
+        if j > i and text[j - 1] == "\n":
             self._to(Mode.REASONING_LEAD)
         elif start < len(text):
             return self._run(text, j)

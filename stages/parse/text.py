@@ -24,6 +24,7 @@ OUT = "\ud900-\udbff"
 MARK = "\udc00-\udfff"
 
 _ODD = re.compile("[\ud800-\udfff]")
+_BADS = re.compile(f"([{BAD}])")
 _PARTS = re.compile(f"[{OUT}]+|[{BAD}]|[^{OUT}{BAD}]+")
 _BAD_CHAR = ("", "\ud801", "\ud802", "\ud803")
 _BAD_SIZE = {char: size for size, char in enumerate(_BAD_CHAR) if size}
@@ -55,15 +56,14 @@ def unfinished(tail: bytes) -> str:
     return _BAD_CHAR[len(tail)]
 
 
-def bad_ranges(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """The byte ranges of malformed sequences in ``text`` as ``decode`` made it; ``start``: its first byte's offset."""
-    done = 0
-    for match in re.finditer(f"[{BAD}]", text):
-        start += len(text[done : match.start()].encode())
-        size = _BAD_SIZE[match.group()]
-        yield start, start + size
-        start += size
-        done = match.end()
+def parted(text: str) -> Iterator[tuple[str, int]]:
+    """Text as ``decode`` made it, each malformed sequence by itself: (text, 0), or (that, its size in bytes)."""
+    if text.isascii():
+        yield text, 0
+        return
+    for part in _BADS.split(text):
+        if part:
+            yield part, _BAD_SIZE.get(part, 0)
 
 
 def joined(text: str) -> str:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
 
+from docs import generate
 from pipeline.cli import main as playhead
 from tests.support.tree import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 LONGEST_DECISION = 60
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _headings(page: Path) -> set[str]:
@@ -48,8 +39,10 @@ def test_every_relative_link_resolves(page: Path) -> None:
 
 
 def test_every_page_can_be_found_from_the_index() -> None:
-    listed = {(ROOT / "docs" / name).resolve() for name, _ in _links(ROOT / "docs/index.md")}
-    assert {page for page in PAGES if page.parts[-2] in ("docs", "adr") and page.name != "index.md"} == listed
+    index, formats = ROOT / "docs/index.md", ROOT / "docs/formats/index.md"
+    listed = {(page.parent / name).resolve() for page in (index, formats) for name, _ in _links(page)}
+    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs") and page != index} <= listed
+    assert formats in {(ROOT / "docs" / name).resolve() for name, _ in _links(index)}
 
 
 def test_decisions_are_short_and_have_their_four_parts() -> None:
@@ -63,9 +56,31 @@ def test_decisions_are_short_and_have_their_four_parts() -> None:
         assert parts == ["Context", "Decision", "Rejected", "Consequence"], page.name
 
 
-@pytest.mark.parametrize("name", ["events.md", "commands.md"])
-def test_a_generated_page_is_fresh(name: str) -> None:
-    assert (ROOT / "docs" / name).read_text() == _generator().pages()[name], "run: make docs"
+def test_generated_pages_are_fresh() -> None:
+    made = generate.pages()
+    there = {name for name in made if (ROOT / "docs" / name).read_text() == made[name]}
+    assert sorted(made.keys() - there) == [], "run: make docs"
+    assert {f"formats/{page.name}" for page in (ROOT / "docs/formats").iterdir()} <= made.keys()
+
+
+def test_no_page_has_a_tag_that_is_not_shown() -> None:
+    """Outside code, ``<think>`` is HTML to whoever renders the page."""
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```$|^    .*?$|<!--.*?-->", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        prose = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", prose, flags=re.DOTALL)
+        assert re.findall(r"<[/a-zA-Z|｜][^\n]{0,20}", prose) == [], page.name
+
+
+MOST_ROWS = 45
+
+
+def test_a_state_table_is_not_longer_than_a_reader_can_hold() -> None:
+    head = "| state | reads |"
+    for page in sorted((ROOT / "docs/formats").iterdir()):
+        tables = page.read_text().split(head)[1:]
+        rows = [len(re.match(r"(?:.*\|\n)*", table)[0].splitlines()) - 2 for table in tables]  # type: ignore[index]
+        assert all(0 < size <= MOST_ROWS for size in rows), f"{page.name}: {rows}"
+        assert len(tables) == (page.name != "index.md"), page.name
 
 
 def _commands(command: click.Command, path: tuple[str, ...] = ("playhead",)) -> list[tuple[str, click.Command]]:

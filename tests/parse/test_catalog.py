@@ -107,6 +107,45 @@ def test_detection_knows_the_catalog_and_nothing_else() -> None:
     assert known - told == {"plain", "think", "llama_function", "minimax_m2_append_think"}
 
 
+# What users of the two servers type, tool parsers and reasoning parsers, and the families of public reports.
+VLLM = """deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 ernie45 gigachat3 glm45 glm47 granite granite4
+granite-20b-fc hermes hunyuan_a13b hy_v3 internlm jamba kimi_k2 kimi_k3 llama3_json llama4_json
+llama4_pythonic longcat minimax_m2 minimax_m3 mistral olmo3 openai phi4_mini_json pythonic qwen3_coder
+qwen3_xml seed_oss step3 step3p5 xlam gemma4 functiongemma lfm2 apertus cohere_command3 cohere_command4 dots
+deepseek_r1 holo2 qwen3 nemotron_v3 granite_thinking openai_gptoss identity minimax_m2_append_think
+poolside_v1 k2_horizon iquest_q1 mimo"""
+SGLANG = """deepseekv3 deepseekv31 deepseekv32 glm glm45 glm47 gpt-oss kimi_k2 lfm2 llama3 mimo mistral pythonic qwen
+qwen25 qwen3_coder step3 step3p5 minimax-m2 trinity interns1 hermes gigachat3 deepseek-r1 deepseek-v3
+qwen3-thinking apertus2509"""
+REPORTED = """deepseek-v3 deepseek-v31 deepseek-v4 forced-json functiongemma gemma generic glm gpt-oss granite hermes
+internlm kimi kimi-k3 lfm2 llama3-json llama4-pythonic mimo minimax minimax-m3 mistral olmo3 phi4-mini
+qwen3-xml seed-oss think-tags"""
+FAMILIES = """reasoning-think hermes qwen3-xml seed-oss deepseek glm kimi llama-json pythonic mistral harmony gemma
+minimax granite phi4-mini cohere internlm2 jamba xlam hunyuan ernie45 step3 lfm2 apertus longcat dots
+gigachat3"""
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(f"{VLLM} {SGLANG} {REPORTED} {FAMILIES}".split()))
+def test_the_names_that_people_type(name: str) -> None:
+    form = catalog.parser(name).id
+    if form == "parse.harmony@1":  # its reasoning and its calls are of one piece
+        assert catalog.parser(f"openai_gptoss+{name}").id == form
+        with pytest.raises(UnknownName, match="makes a pair with itself only"):
+            catalog.parser(f"{name}+hermes")
+    else:
+        catalog.parser(f"deepseek_r1+{name}")
+        catalog.parser(f"{name}+hermes")
+
+
+def test_a_pair_takes_half_of_each() -> None:
+    pair = catalog.parser("deepseek_r1+hermes")
+    assert pair.id == "parse.deepseek_r1+hermes@1"
+    with pytest.raises(UnknownName, match="no reasoning 'deepsek_r1'; did you mean deepseek-r1"):
+        catalog.parser("deepsek_r1+hermes")
+    with pytest.raises(UnknownName, match="no parser 'hermez'; did you mean hermes"):
+        catalog.parser("deepseek_r1+hermez")
+
+
 def test_stages_are_those_that_the_request_needs() -> None:
     full = catalog.layers(opening(stop=("x",)))
     assert catalog.stage_ids(full) == {

@@ -90,7 +90,7 @@ class BraceCalls(BraceValues):
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return bh.NAMES[self.phase]
+        return bh.STATES[self.phase]
 
     @property
     def busy(self) -> bool:

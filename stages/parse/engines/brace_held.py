@@ -17,7 +17,7 @@ from stages.parse.types import ANY, Parameters, Types, coerce
 (
     OPEN, NAMED, PAIR, KEY, KEY_RAW, KEY_TEXT, COLON, VALUE, ITEM, RAW, TEXT, BARE, COMMA, NEXT_KEY, AFTER, END,
 ) = range(16)  # fmt: skip
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 
 CLOSES: Final = {"{": "}", "[": "]", "(": ")"}
 

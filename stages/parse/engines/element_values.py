@@ -17,7 +17,7 @@ from stages.parse.types import STRING, Types, coerce
 from stages.parse.writer import pack, unpack
 
 BLOCK, HEAD, BODY, KEY, STRING_VALUE, HELD_VALUE, JSON_HEAD, JSON = range(8)
-NAMES = named(globals())
+STATES = named(globals())
 _WHITE = " \t\r\n"
 DEEPEST = 100
 """Elements inside elements; deeper ones are no values."""
@@ -83,7 +83,7 @@ class ElementArguments:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return NAMES[self._phase]
+        return STATES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

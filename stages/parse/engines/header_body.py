@@ -16,7 +16,7 @@ from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 SECTION, OPEN, NAME, GAP, CHOOSE, NUMBER, BODY, OBJECT, STRING, NULL, TAIL, BETWEEN = range(12)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 _DECODER: Final[Any] = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 
 
@@ -89,7 +89,7 @@ class HeaderCall:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return NAMES[self._phase]
+        return STATES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

@@ -29,7 +29,7 @@ from stages.parse.site import Site
 __all__ = ["JsonBlocks", "JsonCalls", "JsonKeys"]
 
 HEAD, OPEN, OBJECT, BEHIND, ITEM, NEXT_ITEM, SEPARATED, CLOSE = range(8)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 _BUSY: Final = frozenset((HEAD, OPEN, OBJECT))
 
 
@@ -115,7 +115,7 @@ class JsonCalls:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return f"object: {self._object.state}" if self._phase == OBJECT else NAMES[self._phase]
+        return f"object: {self._object.state}" if self._phase == OBJECT else STATES[self._phase]
 
     @property
     def busy(self) -> bool:

@@ -15,7 +15,7 @@ from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 FIELD, FIELD_TEXT, KEY, COLON, FIELD_VALUE, NAME, ID, OBJECT, STRING, NULL, OTHER, NEXT = range(12)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 # Kept until its event can be made; other scanned pieces are structure (or arguments, sent as they come).
 _KEPT: Final = frozenset((KEY, NAME, STRING, NULL))
 
@@ -82,7 +82,7 @@ class JsonHeld:
         """The header of a call was read: see CallEngine."""
         self.known = False
         """Only offered tools are called: another name makes no call of an object."""
-        self._used: list[str] = []
+        self._used: dict[str, None] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -106,7 +106,7 @@ class JsonHeld:
     @property
     def state(self) -> str:
         """What it reads: see CallEngine."""
-        return NAMES[self._phase]
+        return STATES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:
@@ -188,7 +188,7 @@ class JsonHeld:
         """Continue from ``snapshot``."""
         self._phase, self.sure, self.known = was.phase, was.sure, was.known
         self._named, self._argued, self._flat, self._silent = was.named, was.argued, was.flat, was.silent
-        self._depth, self._alias, self._wire, self._used = was.depth, was.alias, was.wire, [*was.used]
+        self._depth, self._alias, self._wire, self._used = was.depth, was.alias, was.wire, dict.fromkeys(was.used)
         self._name, self._name_src = was.name, was.name_src
         self._part = [unpack(was.part)]
         self._start = was.start

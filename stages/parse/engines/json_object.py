@@ -290,7 +290,7 @@ class JsonObject(JsonHeld):
     def _start_call(self, name: str, src: tuple[int, int]) -> None:
         self._named = self.sure = True
         if self._wire:
-            self._used.append(self._wire)
+            self._used[self._wire] = None
         self._writer.call_start(name, src, self._wire)
         if self._later is not None:
             text = self._writer.alphabet.visible("".join(self._later), quoted=True)

@@ -17,7 +17,7 @@ from stages.parse.types import Types, coerce, types_of
 from stages.parse.writer import pack, unpack
 
 PAIRS, KEY, BEHIND_KEY, TYPE, VALUE = range(5)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 _WHITE: Final = " \t\r\n"
 _WORDS: Final = frozenset(("true", "false", "null"))
 
@@ -78,7 +78,7 @@ class KvPairs:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return NAMES[self._phase]
+        return STATES[self._phase]
 
     @property
     def flow(self) -> Callable[[str], object] | None:

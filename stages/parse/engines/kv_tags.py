@@ -33,7 +33,7 @@ from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 SECTION, LEAD, WORD, GAP, PAIRS, JSON, OBJECT, CLOSE, CLOSED = range(9)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 
 
 class KvState(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class KvCalls:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        reader, name = self._reader, NAMES[self._phase]
+        reader, name = self._reader, STATES[self._phase]
         return name if reader is None else f"{name}: {reader.state}"
 
     @property

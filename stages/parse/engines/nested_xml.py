@@ -29,7 +29,7 @@ from stages.parse.types import STRING, Types
 from stages.parse.writer import pack, unpack
 
 BLOCK, NAME, PARAMS, STRINGS, HELD, CLOSED = range(6)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 _DEEPEST: Final = 64
 """Elements inside each other. Schemas have a handful."""
 
@@ -88,7 +88,7 @@ class NestedCalls:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return NAMES[self._phase]
+        return STATES[self._phase]
 
     @property
     def busy(self) -> bool:

@@ -24,7 +24,7 @@ from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
 CALLS, CLOSER, BEHIND, ECHO, AGAIN = range(5)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 _LONGEST: Final = 1 << 16
 """Characters of a block whose echo is recognised."""
 
@@ -75,7 +75,7 @@ class PythonOrJson:
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return self._now.state if self._phase == CALLS else NAMES[self._phase]
+        return self._now.state if self._phase == CALLS else STATES[self._phase]
 
     @property
     def busy(self) -> bool:

@@ -8,4 +8,4 @@ from stages.parse.engines import named
     OPEN, FIRST, NAME, PAREN, ARG, KEY, EQUALS, VALUE, ITEM, WORD, NUMBER, STRING, QUOTE, COMMA, IDENT, BEHIND_IDENT,
     CLOSER, AFTER, BEHIND, NEXT, TAIL, LOST,
 ) = range(22)  # fmt: skip
-NAMES: Final = named(globals())
+STATES: Final = named(globals())

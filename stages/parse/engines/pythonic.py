@@ -115,7 +115,7 @@ class PythonicCalls(PythonLost):
     @property
     def state(self) -> str:
         """See CallEngine."""
-        return ph.NAMES[self.phase]
+        return ph.STATES[self.phase]
 
     @property
     def busy(self) -> bool:

@@ -14,7 +14,7 @@ from stages.parse.engines.xml_table import XmlTable
 from stages.parse.site import Site
 
 PREFIX, BLOCK, WORD, LEAD, HEAD, BODY, KEY, VALUE, OBJECT, JSON, SKIP = range(11)
-NAMES: Final = named(globals())
+STATES: Final = named(globals())
 
 
 class XmlCall(XmlArguments):

@@ -31,10 +31,10 @@ from stages.parse.engines.xml_call import (
     JSON,
     KEY,
     LEAD,
-    NAMES,
     OBJECT,
     PREFIX,
     SKIP,
+    STATES,
     VALUE,
     WORD,
     XmlCall,
@@ -92,7 +92,7 @@ class XmlCalls(XmlCall):
         """See CallEngine."""
         if self._phase == JSON and self._json is not None:
             return f"json: {self._json.state}"
-        return NAMES[self._phase]
+        return STATES[self._phase]
 
     @property
     def busy(self) -> bool:

@@ -29,6 +29,7 @@ APERTUS: Final = Format(
     version=1,
     grammar="JSON array",
     summary="[{NAME: arguments}] between tools tokens, also inside reasoning",
+    aliases=("apertus2509",),
     models=("Apertus",),
     reasoning=_INNER,
     calls=Calls(openers=("<|tools_prefix|>",), closers=("<|tools_suffix|>",), engine=_engine),

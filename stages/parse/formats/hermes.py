@@ -32,7 +32,7 @@ HERMES: Final = Format(
     summary='<think> reasoning, {"name", "arguments"} inside <tool_call> tags',
     aliases=(
         "qwen", "qwen2.5", "qwen25", "qwen3", "qwen3-thinking", "hermes2", "hermes3", "hermes4", "smollm3", "exaone4",
-        "exaone",
+        "exaone", "holo2", "nanbeige",
     ),
     models=("Qwen2.5", "Qwen3 (not Coder, not 3.5)", "QwQ", "Hermes 2 Pro, 3, 4", "SmolLM3", "EXAONE 4"),
     reasoning=THINK,

@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 from dataclasses import replace
-from itertools import count
 from typing import Final
 
 from stages.parse.engines.header_json import HeaderJson
@@ -33,14 +32,27 @@ from stages.parse.site import Site
 _COUNTED: Final = re.compile(r"(.*):[0-9]+", re.DOTALL)
 
 
+def _free(stem: str, used: Set[str]) -> str:
+    """An id that is not in use: digits behind ``stem``, 2 and so on. Bisected: a model may repeat one id endlessly."""
+    low, high = 1, 2
+    while f"{stem}{high}" in used:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if f"{stem}{middle}" in used:
+            low = middle
+        else:
+            high = middle
+    return f"{stem}{high}"
+
+
 def _wire(head: str, number: str, used: Set[str]) -> tuple[str, str]:
     del number
     name = head.removeprefix("functions.")
     counted = _COUNTED.fullmatch(name)
     wire = head
     if wire in used:
-        stem = head if counted else f"{head}:"
-        wire = next(again for i in count(2) if (again := f"{stem}{i}") not in used)
+        wire = _free(head if counted else f"{head}:", used)
     return counted[1] if counted else name, wire
 
 

@@ -48,7 +48,8 @@ SEED_OSS: Final = Format(
         closers=("</seed:tool_call>",),
         words=("<function=",),
         engine=_engine,
-        literals=_TABLE.literals(),
+        # The notes are no markers: where their tags are special tokens, they are not to be dropped.
+        literals=(*_TABLE.literals(), "<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
     ),
     enders=("<seed:eos>",),
     foreign=("<seed:bos>",),

@@ -125,18 +125,20 @@ def quoted(value: Value, dice: random.Random) -> str:
 
 def call(invocation: Invocation, dice: random.Random, value: Callable[[Value, random.Random], str]) -> str:
     """One call."""
+    # What is said of all is drawn first: long calls are then like short ones.
     sign = dice.choice(("=", "=", "=", " = "))
-    pairs = [f"{key}{sign}{value(item, dice)}" for key, item in invocation.arguments.items()]
     comma = dice.choice((", ", ", ", ",", ",\n    "))
-    end = dice.choice(("", "", "", ",", "\n")) if pairs else dice.choice(("", "", " "))
-    return f"{invocation.name}{dice.choice(('', '', '', ' '))}({comma.join(pairs)}{end})"
+    end = dice.choice(("", "", "", ",", "\n")) if invocation.arguments else dice.choice(("", "", " "))
+    space = dice.choice(("", "", "", " "))
+    pairs = [f"{key}{sign}{value(item, dice)}" for key, item in invocation.arguments.items()]
+    return f"{invocation.name}{space}({comma.join(pairs)}{end})"
 
 
 def listed(meant: Meant, dice: random.Random, value: Callable[[Value, random.Random], str] = literal) -> str:
     """All calls as one list."""
     space = dice.choice(("", "", "", "\n"))
-    calls = dice.choice((", ", ", ", ",", ",\n")).join(call(part, dice, value) for part in meant.calls)
-    return f"[{space}{calls}{dice.choice(('', '', ','))}{space}]"
+    comma, end = dice.choice((", ", ", ", ",", ",\n")), dice.choice(("", "", ","))
+    return f"[{space}{comma.join(call(part, dice, value) for part in meant.calls)}{end}{space}]"
 
 
 def _around(meant: Meant, block: str, dice: random.Random) -> str:

@@ -341,6 +341,7 @@ def _of_minicpm5() -> Family:
             prose_never=("<think>", "</think>", "<function"), prose_also=("</function>", "<param", "</param>"),
             keys=NAME_CHARS,
         ),
+        tail=96,
     )  # fmt: skip
 
 
