@@ -95,7 +95,13 @@ def integer_text(text: str) -> str | None:
     if match[4] is None and not (match[3] or "").strip("0"):
         return ("-" if match[1] == "-" else "") + (match[2].lstrip("0") or "0")
     value = float(text)
-    return str(int(value)) if value.is_integer() and abs(value) < 1 << 53 else None
+    if not value.is_integer() or abs(value) >= 1 << 53:
+        return None
+    # Rounded: whole only if no digit stands behind the point.
+    exponent = match[4] or ""
+    point = len(match[2]) + int(exponent[1:] or "0") if len(exponent) < 8 else 0
+    behind = f"{match[2]}{match[3] or ''}"[max(point, 0) :]
+    return None if behind.strip("0") else str(int(value))
 
 
 # --- Python ---------------------------------------------------------------------------------------------------------

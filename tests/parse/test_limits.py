@@ -7,7 +7,8 @@ from typing import Literal
 import pytest
 
 from stages import catalog
-from stages.events import Content, Dropped, Fault, FinishInput, Input, PromptInput, TokensInput, UsageInput
+from stages.events import CallStart, Content, Dropped, Fault, FinishInput, Input, PromptInput, TokensInput, UsageInput
+from stages.opening import TokenizerFacts
 from stages.stage import fold
 from tests.support.parse import (
     PROMPT,
@@ -145,3 +146,28 @@ def test_many_openers_in_one_step_take_linear_work() -> None:
     events = fold(machine, session(texts(["<tool_call>" * 20_000])))
     assert message(events).content == "<tool_call>" * 19_999
     assert isinstance(next(event for event in events if isinstance(event, Content)), Content)
+
+
+@pytest.mark.parametrize(
+    ("parser", "text", "limit", "count"),
+    [
+        ("hermes", "a ", 0, 80_000),
+        (
+            "kimi_k2",
+            "<|tool_call_begin|>functions.tide:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+            1 << 20,
+            6000,
+        ),
+        ("harmony", "<|channel|>commentary to=functions.tide<|message|>{}<|call|>", 1 << 20, 4000),
+    ],
+)
+def test_long_steps_small_bounds_and_repeated_ids_take_linear_work(
+    parser: str, text: str, limit: int, count: int
+) -> None:
+    """The square of such a text would take minutes."""
+    opened = opening(parser, tokenizer=TokenizerFacts(), max_held=limit)
+    events = semantic(opened, session(texts([text * count]), tail="<|start|>assistant"))
+    ids = [event.id for event in events if isinstance(event, CallStart)]
+    assert len(set(ids)) == len(ids) == (count if "{" in text else 0)
+    if parser == "kimi_k2":
+        assert ids[:3] == ["functions.tide:0", "functions.tide:02", "functions.tide:03"]

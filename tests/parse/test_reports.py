@@ -1,4 +1,5 @@
-"""Cases rebuilt from public reports of other engines' parsers (data/public_reports.jsonl), under every split and policy.
+"""Cases rebuilt from public reports of other engines' parsers (data/public_reports.jsonl), under every split and both
+policies.
 
 Reasoning and content are compared after trimming white space at both ends, as those reports are. Where a case of medium
 confidence contradicts the format's definition, the definition stands; the reason is beside it.
@@ -11,6 +12,8 @@ import pytest
 
 from replay.cases import Calls, Case, differences, read_cases, run_case
 from replay.expected import Expected, ExpectedCall, in_words
+from replay.parse import session_of
+from tests.support.parse import check_partition, check_stream
 from tests.support.tree import ROOT
 
 CASES = list(read_cases(str(ROOT / "tests" / "data" / "public_reports.jsonl")))
@@ -55,5 +58,10 @@ def test_they_are_all_here() -> None:
 def test_report(case: Case, calls: Calls) -> None:
     expecting = _expecting(case, calls)
     for split in case.splits:
-        found = differences(expecting, run_case(case, split, calls), trim=True)
+        outcome = run_case(case, split, calls)
+        found = differences(expecting, outcome, trim=True)
         assert not found, f"{split}: {in_words(found[0])}"
+        check_stream(outcome.events)
+        tokens = case.given if split == "recorded" else case.tokens
+        opening = msgspec.structs.replace(case.opening, calls=calls)
+        check_partition(list(session_of(tokens, split, opening, case.tail, case.finish)), outcome.events)

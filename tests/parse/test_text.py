@@ -42,6 +42,29 @@ def test_a_character_over_tokens_comes_out_whole_when_it_is(parser: str) -> None
     check_partition(inputs, events)
 
 
+@pytest.mark.parametrize(
+    "empty", [TokensInput(0, (), (), ""), TokensInput(0, (5,), (), ""), TokensInput(0, (5,), (b"",), "")]
+)
+def test_a_step_that_wrote_nothing_breaks_no_character(empty: TokensInput) -> None:
+    begun, ended = _steps(b"a\xc3", b"\xa9b")
+    inputs = session([begun, empty, ended])
+    events = semantic(opening("plain"), inputs)
+    assert (message(events).content, message(events).faults) == ("aéb", [])
+    check_partition(inputs, events)
+
+
+@pytest.mark.parametrize("pieces", [(b"hi<|im_end|>\xff",), (b"hi<|im_end|>", b"\xff")])
+def test_bad_bytes_behind_the_end_are_no_fault_in_the_same_step_either(pieces: tuple[bytes, ...]) -> None:
+    events = semantic(opening(tokenizer=TokenizerFacts()), session(_steps(*pieces)))
+    assert (message(events).content, message(events).faults) == ("hi", [])
+
+
+@pytest.mark.parametrize("pieces", [(b"hi STOP\xff",), (b"hi STOP", b"\xff")])
+def test_bad_bytes_behind_a_stop_string_are_no_fault(pieces: tuple[bytes, ...]) -> None:
+    events = semantic(opening("plain", stop=("STOP",)), session(_steps(*pieces)))
+    assert (message(events).content, message(events).faults) == ("hi ", [])
+
+
 @pytest.mark.parametrize("parser", ["plain", "hermes"])
 @pytest.mark.parametrize(
     ("pieces", "text", "faults"),
@@ -228,6 +251,7 @@ def test_markers_that_the_vocabulary_lacks_match_by_text() -> None:
         (["a\ud83d"], "a�"),
         (["\ud83d", "\ud83d", "\ude00"], "�\U0001f600"),
         (["\ud83dé", "\ude00"], "�é�"),
+        (["a\ud83d", "", "\ude00b"], "a\U0001f600b"),
     ],
 )
 def test_surrogates_of_an_engine_without_bytes(pieces: list[str], text: str) -> None:

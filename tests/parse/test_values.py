@@ -37,6 +37,9 @@ def of(*names: Kind) -> Types:
         ("5.0", of("integer"), "5"),
         ("-5.", of("integer"), "-5"),
         ("1e3", of("integer"), "1000"),
+        ("1.5e1", of("integer"), "15"),
+        ("-1e-400", of("integer"), "-1e-400"),  # not 0
+        ("4503599627370496.1e0", of("integer"), "4503599627370496.1e0"),
         ("5.0", of("integer", "number"), "5.0"),
         ("5.5", of("integer", "string"), '"5.5"'),
         ("5.5", of("integer"), "5.5"),
