@@ -7,7 +7,8 @@ first; of those that end together, the longest.
 
 Text that may yet become a stop string is held: at most the longest stop string less one character.
 
-What follows a match is Dropped. The choice gets its Finish at once, and no second one.
+What follows a match is Dropped. The choice gets its Finish at once, and no second one. A call that it cuts is an honest
+prefix with a fault; under ``whole``, where calls are only delivered when they are complete, it is the fault alone.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from stages.events import (
     End,
     Failure,
     Fault,
+    FaultCode,
     Finish,
     Marker,
     Reasoning,
     Refusal,
     Semantic,
+    Src,
     Start,
     Tick,
     Tokens,
@@ -52,6 +55,7 @@ class StopChoiceState(msgspec.Struct, frozen=True):
     held: tuple[_Piece, ...]
     call: int
     stopped: bool
+    open: tuple[Semantic, ...] | None
 
 
 class StopState(msgspec.Struct, frozen=True):
@@ -107,10 +111,12 @@ class _Stops:
 
 
 class _Choice:
-    __slots__ = ("call", "held", "stopped")
+    __slots__ = ("call", "held", "open", "stopped")
 
     def __init__(self, held: tuple[_Piece, ...] = (), call: int = -1, stopped: bool = False) -> None:
         self.held = list(held)
+        self.open: list[Semantic] | None = None
+        """Under ``whole``: the events of the open call."""
         self.call = call
         """The open call, or -1."""
         self.stopped = stopped
@@ -119,20 +125,28 @@ class _Choice:
 class StopMachine:
     """One session's stop machine."""
 
-    __slots__ = ("_choices", "_stops")
+    __slots__ = ("_choices", "_stops", "_whole")
 
-    def __init__(self, ask: Ask, state: StopState | None = None) -> None:
+    def __init__(self, ask: Ask, whole: bool, state: StopState | None = None) -> None:
         self._stops = _Stops(ask)
+        self._whole = whole
         self._choices: dict[int, _Choice] = {}
         if state is not None:
             for was in state.choices:
-                self._choices[was.choice] = _Choice(was.held, was.call, was.stopped)
+                choice = self._choices[was.choice] = _Choice(was.held, was.call, was.stopped)
+                choice.open = None if was.open is None else list(was.open)
 
     def snapshot(self) -> StopState:
         """See Machine."""
         return StopState(
             tuple(
-                StopChoiceState(choice, tuple(state.held), state.call, state.stopped)
+                StopChoiceState(
+                    choice,
+                    tuple(state.held),
+                    state.call,
+                    state.stopped,
+                    None if state.open is None else tuple(state.open),
+                )
                 for choice, state in self._choices.items()
             )
         )
@@ -146,21 +160,28 @@ class StopMachine:
             if state.stopped:
                 _drop(event, out)
             elif state.held or not self._stops.quiet(event.text):
-                self._text(state, event, out)
+                self._text(state, event, out if state.open is None else state.open)
+                _settle(state, out)
             else:
-                out.append(event)
+                (out if state.open is None else state.open).append(event)
         elif isinstance(event, (Start, Tick)):
             out.append(event)
         elif isinstance(event, (Usage, Failure, End)):
             for each in self._choices.values():
                 _flush(each, out)
+                out += each.open or ()
+                each.open = None
             out.append(event)
         else:
             state = self._choices.get(event.choice) or self._choices.setdefault(event.choice, _Choice())
             if state.stopped:
                 _drop(event, out)
-            else:
-                self._other(state, event, out)
+                return
+            if self._whole and isinstance(event, CallStart):
+                _flush(state, out)
+                state.open = []
+            self._other(state, event, out if state.open is None else state.open)
+            _settle(state, out)
 
     def _text(self, state: _Choice, event: _Piece, out: list[Semantic]) -> None:
         held = state.held
@@ -176,8 +197,9 @@ class StopMachine:
             _send(held, self._stops.hold(text), out)
             return
         start, end, string = match
+        src = held[0].src[0], event.src[1]
         _send(held, end if self._stops.keep else start, out)
-        self._stop(state, event.choice, string, out)
+        self._stop(state, src, event.choice, string, out)
 
     def _other(self, state: _Choice, event: _Other, out: list[Semantic]) -> None:
         # A fault that owns no text may precede the text that it is about.
@@ -194,14 +216,16 @@ class StopMachine:
             if match is not None and match[2].strip(_BLANK):
                 state.held.clear()
                 out.append(Dropped(event.choice, event.text, event.src))
-                self._stop(state, event.choice, match[2], out)
+                self._stop(state, event.src, event.choice, match[2], out)
                 return
         out.append(event)
 
-    def _stop(self, state: _Choice, choice: int, string: str, out: list[Semantic]) -> None:
+    def _stop(self, state: _Choice, src: Src, choice: int, string: str, out: list[Semantic]) -> None:
+        """``src``: the text that holds the stop string."""
         out.extend(Dropped(choice, piece.text, piece.src) for piece in state.held)
         state.held.clear()
         if state.call >= 0:
+            out.append(Fault(choice, FaultCode.UNCLOSED_CALL, src, detail="a stop string inside the call"))
             out.append(CallEnd(choice, state.call, False))
             state.call = -1
         state.stopped = True
@@ -212,6 +236,21 @@ def _same(one: _Piece, other: _Piece) -> bool:
     if isinstance(one, CallArguments) and isinstance(other, CallArguments):
         return one.index == other.index
     return one.__class__ is other.__class__
+
+
+def _settle(state: _Choice, out: list[Semantic]) -> None:
+    """Under ``whole``: the open call is complete, and goes out; or it was cut, and does not."""
+    if state.open is None or (state.call >= 0 and not state.stopped):
+        return
+    events, state.open = state.open, None
+    if not state.stopped:
+        out += events
+        return
+    for event in events:
+        if isinstance(event, (Finish, Fault)):
+            out.append(event)
+        elif not isinstance(event, CallEnd):
+            _drop(event, out)
 
 
 def _flush(state: _Choice, out: list[Semantic]) -> None:
@@ -247,7 +286,7 @@ def _split(piece: _Piece, count: int) -> tuple[_Piece, _Piece]:
     return replace(piece, text=head, src=(start, middle)), replace(piece, text=tail, src=(middle, end))
 
 
-def _drop(event: _Piece | _Other, out: list[Semantic]) -> None:
+def _drop(event: Semantic, out: list[Semantic]) -> None:
     """After the end of a choice: its text is Dropped, its other events are void."""
     if isinstance(event, CallStart):
         out.append(Dropped(event.choice, event.name, event.src))
@@ -263,15 +302,15 @@ class Stop:
     @property
     def id(self) -> str:
         """See Stage."""
-        return "stop@1"
+        return "stop@2"
 
     def start(self, opening: Opening) -> StopMachine:
         """See Stage."""
-        return StopMachine(opening.ask)
+        return StopMachine(opening.ask, opening.calls == "whole")
 
     def resume(self, opening: Opening, snapshot: StopState) -> StopMachine:
         """See Stage."""
-        return StopMachine(opening.ask, snapshot)
+        return StopMachine(opening.ask, opening.calls == "whole", snapshot)
 
 
 STOP: Final = Stop()

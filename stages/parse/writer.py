@@ -26,6 +26,8 @@ from stages.parse.types import quoted
 Text: TypeAlias = type[Content] | type[Reasoning] | type[Dropped] | type[Marker]
 
 
+_FEW: Final = 64
+"""Pieces of a region that wait to be joined."""
 _ALPHANUMERIC: Final = string.ascii_letters + string.digits
 
 
@@ -64,7 +66,7 @@ class Writer:
 
     __slots__ = (
         "alphabet", "base", "base_calls", "calls", "choice", "held", "ids", "key", "mark", "mark_start", "out",
-        "pending", "pos", "raw", "sink", "whole",
+        "packed", "pending", "pos", "raw", "sink", "whole",
     )  # fmt: skip
 
     def __init__(self, choice: int, key: str, whole: bool, alphabet: Alphabet, ids: str = "call") -> None:
@@ -86,6 +88,8 @@ class Writer:
         self.mark_start = 0
         self.raw: list[str] | None = None
         """The raw text of an uncommitted region."""
+        self.packed = (0, 0)
+        """How many of its pieces, and of its events, are joined already."""
         self.base = 0
         self.base_calls = 0
 
@@ -94,6 +98,15 @@ class Writer:
         self.out = out
         if self.raw is None:
             self.sink = out
+        elif len(self.raw) - self.packed[0] > _FEW or len(self.pending) - self.packed[1] > _FEW:
+            self._pack(self.raw)
+
+    def _pack(self, raw: list[str]) -> None:
+        """Join what came in small pieces: an object each would take many times the text. Each is joined once."""
+        done, sent = self.packed
+        raw[done:] = ["".join(raw[done:])]
+        self.pending[sent:] = _merged(self.pending[sent:])
+        self.packed = len(raw), len(self.pending)
 
     # --- text in order ----------------------------------------------------------------------------------------------
 
@@ -228,6 +241,7 @@ class Writer:
         """A region opens: what follows may be taken back."""
         self.flush()
         self.raw = []
+        self.packed = (0, 0)
         self.base = self.pos
         self.base_calls = self.calls
         self.sink = self.pending

@@ -150,12 +150,12 @@ def test_stages_are_those_that_the_request_needs() -> None:
     full = catalog.layers(opening(stop=("x",)))
     assert catalog.stage_ids(full) == {
         "parser": "parse.hermes@1",
-        "stop": "stop@1",
+        "stop": "stop@2",
         "policy": "policy@2",
         "encoder": full.encoder.id,
         "framer": full.framer.id,
     }
-    assert full.semantic.id == "parse.hermes@1|stop@1|policy@2"
+    assert full.semantic.id == "parse.hermes@1|stop@2|policy@2"
     bare = catalog.layers(opening("plain", tools=()))
     assert list(catalog.stage_ids(bare)) == ["parser", "encoder", "framer"]
     assert catalog.layers(opening("plain", tools=()), catalog.parser("hermes")).semantic.id == "parse.hermes@1"

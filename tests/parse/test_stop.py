@@ -160,9 +160,19 @@ def test_in_arguments_the_call_stays_incomplete() -> None:
     got, events = _hermes(f"Look.\n{CALL}", stop=('st", ',))[0]
     assert got.content == "Look."
     assert [(call.name, call.arguments, call.complete) for call in got.calls] == [("tide", '{"port": "Bre', False)]
-    assert (got.finish, got.faults) == ("stop", [])
+    assert (got.finish, got.faults) == ("stop", ["unclosed_call"])
     at = next(i for i, event in enumerate(events) if isinstance(event, CallEnd))
     assert isinstance(events[at + 1], Finish)
+
+
+def test_under_whole_a_call_that_it_cuts_is_the_fault_alone() -> None:
+    got, events = _hermes(f"{CALL}\n{CALL}", stop=('st", ',), calls="whole")[0]
+    assert (got.calls, got.finish, got.faults) == ([], "stop", ["unclosed_call"])
+    assert not any(isinstance(event, CallStart) for event in events)
+    second = '<tool_call>{"name": "moon", "arguments": {"a": "END"}}'
+    got, events = _hermes(f"{CALL}\n{second}", stop=("END",), calls="whole")[0]
+    assert [(call.name, call.complete) for call in got.calls] == [("tide", True)]
+    assert (got.finish, got.faults) == ("stop", ["unclosed_call"])
 
 
 def test_a_match_never_spans_kinds() -> None:
