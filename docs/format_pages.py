@@ -302,15 +302,27 @@ def _modes() -> Iterator[str]:
     yield ""
 
 
+_TAG = re.compile("<[^>]+>")
+
+
+def _quoted(tag: re.Match[str]) -> str:
+    return f"`{tag.group()}`"
+
+
 def _index_page() -> str:
     """The page as it stands, with a new table of formats in it."""
     rows = [
         f"| [{grammar.title}]({grammar.file}) | {', '.join(form.name for form in grammar.formats)} |"
         for grammar in (*GRAMMARS, CHANNELS, REASONING)
     ]
+    models = [
+        f"| {_TAG.sub(_quoted, ', '.join(form.models))} | {code(form.name)} | {_codes(form.aliases) or _NONE} |"
+        for grammar in (*GRAMMARS, CHANNELS, REASONING)
+        for form in grammar.formats
+    ]
     before, start, rest = (HERE / "formats/index.md").read_text().partition(_START)
     _, end, after = rest.partition(_END)
     assert start and end, "docs/formats/index.md has no place for its table"
-    return "".join(
-        (before, start, "\n".join(["", "", "| grammar | formats |", "|---|---|", *rows, "", ""]), end, after)
-    )
+    table = ["", "", "| grammar | formats |", "|---|---|", *rows, ""]
+    table += ["| models | name | aliases |", "|---|---|---|", *models, "", ""]
+    return "".join((before, start, "\n".join(table), end, after))

@@ -11,7 +11,7 @@ from typing import IO, Any, Literal, NoReturn, TypeAlias
 import msgspec
 
 from replay.errors import BadCase, ParserFailed
-from replay.expected import Expected, Mismatch, mismatches
+from replay.expected import Expected, Mismatch, mismatches, misspelt, misspelt_expected
 from replay.parse import bytes_of, message_of, opening_of, session_of, stepped, tokens_of
 from replay.plain import is_map
 from replay.resolve import Parser, resolve
@@ -235,6 +235,7 @@ def _case(text: str, where: str) -> Case | None:
     if not text.strip():
         return None
     value = _object(text, where)
+    _spelled(value, where)
     if not _OTHER.isdisjoint(value) and not any(value.get(key) for key in _OUTPUT):
         return None
     try:
@@ -248,6 +249,14 @@ def _case(text: str, where: str) -> Case | None:
         _refuse(where, f"{error}{hint}")
     except RecursionError:
         _refuse(where, "the case is nested too deeply")
+
+
+def _spelled(value: dict[str, Any], where: str) -> None:
+    """Refuses a field that nearly has the name of a known one: it would be passed over in silence."""
+    wrong = misspelt("", value, _Line) or misspelt("request.", value.get("request"), _Request)
+    wrong = wrong or misspelt_expected(value.get("expected"))
+    if wrong:
+        _refuse(where, wrong)
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any, NoReturn
 
@@ -42,6 +43,23 @@ class Mismatch(msgspec.Struct, frozen=True):
     place: str
     expected: str
     came: str
+
+
+def misspelt(at: str, part: Any, kind: type[msgspec.Struct]) -> str:
+    """A complaint about a field of ``part`` that nearly has the name of one of ``kind``; "" if there is none."""
+    known = kind.__struct_fields__
+    for name in part if is_map(part) else ():
+        near = [] if name in known else difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)
+        if near:
+            return f"unknown field `{at}{name}`; did you mean `{at}{near[0]}`?"
+    return ""
+
+
+def misspelt_expected(part: Any) -> str:
+    """The same for what a case expects, and its calls."""
+    calls: Any = part.get("tool_calls") if is_map(part) else None
+    wrong = (misspelt("expected.tool_calls.", call, ExpectedCall) for call in (calls if is_list(calls) else ()))
+    return misspelt("expected.", part, Expected) or next(filter(None, wrong), "")
 
 
 def in_words(item: Mismatch) -> str:

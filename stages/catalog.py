@@ -25,11 +25,12 @@ from stages.stage import Chain, Stage
 
 
 def _key(name: str) -> str:
-    """Case, and which of ``-_.`` stands between the words, do not matter."""
-    return name.strip().lower().replace("_", "-").replace(".", "-")
+    """Case, blanks and ``-_.`` do not matter."""
+    return "".join(char for char in name.lower() if char not in " \t\n-_.")
 
 
 _BY_NAME: Final[dict[str, Format]] = {_key(name): form for form in FORMATS for name in (form.name, *form.aliases)}
+_SPELLED: Final = tuple(name for form in FORMATS for name in (form.name, *form.aliases))
 _REASONINGS: Final = {_key(name): table for name, table in REASONINGS.items()}
 
 
@@ -72,7 +73,7 @@ def parser(name: str) -> Stage[Input, Semantic]:
 def _form(name: str) -> Format:
     form = _BY_NAME.get(_key(name))
     if form is None:
-        raise UnknownName(_unknown("parser", name, _BY_NAME, [form.name for form in FORMATS]))
+        raise UnknownName(_unknown("parser", name, _SPELLED, [form.name for form in FORMATS]))
     return form
 
 
@@ -91,7 +92,7 @@ def _pair(first: str, second: str) -> Format:
     if key in _REASONINGS:
         reasoning = _REASONINGS[key]
     elif key not in _BY_NAME:
-        known = dict.fromkeys((*_REASONINGS, *_BY_NAME))
+        known = dict.fromkeys((*REASONINGS, *_SPELLED))
         raise UnknownName(_unknown("reasoning", first, known, [*REASONINGS]))
     name, version = f"{first.strip().lower()}+{calls.name}", calls.version + VERSION - 1
 
@@ -149,8 +150,9 @@ _MOST: Final = 12
 
 def _unknown(what: str, name: str, known: Iterable[str], names: Sequence[str]) -> str:
     """``known``: names and aliases; ``names``: without aliases."""
-    near = difflib.get_close_matches(_key(name), known, n=1)
-    meant = f"; did you mean {near[0]}?" if near else "."
+    spelled = {_key(each): each for each in reversed([*known])}
+    near = difflib.get_close_matches(_key(name), spelled, n=1)
+    meant = f"; did you mean {spelled[near[0]]}?" if near else "."
     if len(names) > _MOST:
         return f"no {what} {name!r}{meant} There are {len(names)}: playhead parse --list shows them"
     return f"no {what} {name!r}{meant} There {'are' if len(names) > 1 else 'is'} {', '.join(names)}"

@@ -197,7 +197,7 @@ class StopMachine:
             _send(held, self._stops.hold(text), out)
             return
         start, end, string = match
-        src = held[0].src[0], event.src[1]
+        src = _byte(held, start), _byte(held, end)
         _send(held, end if self._stops.keep else start, out)
         self._stop(state, src, event.choice, string, out)
 
@@ -221,7 +221,7 @@ class StopMachine:
         out.append(event)
 
     def _stop(self, state: _Choice, src: Src, choice: int, string: str, out: list[Semantic]) -> None:
-        """``src``: the text that holds the stop string."""
+        """``src``: the stop string's, or that of the marker that holds it."""
         out.extend(Dropped(choice, piece.text, piece.src) for piece in state.held)
         state.held.clear()
         if state.call >= 0:
@@ -273,6 +273,15 @@ def _send(held: list[_Piece], count: int, out: list[Semantic]) -> None:
         first, rest = _split(held[0], count)
         out.append(first)
         held[0] = rest
+
+
+def _byte(held: list[_Piece], count: int) -> int:
+    """Where character ``count`` of what is held begins, however that came in pieces."""
+    for piece in held:
+        if count < len(piece.text):
+            return _split(piece, count)[0].src[1] if count else piece.src[0]
+        count -= len(piece.text)
+    return held[-1].src[1]
 
 
 def _split(piece: _Piece, count: int) -> tuple[_Piece, _Piece]:

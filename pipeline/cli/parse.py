@@ -168,6 +168,9 @@ def _trace(asked: _Asked, split: str) -> None:
 def _asked(options: dict[str, Any]) -> _Asked:
     model: str = options["model"] or ""
     stage = resolve(options["parser"] or "auto", opening_of(model=model))
+    if options["parser"] in (None, "auto") and stage.id == catalog.parser("plain").id:
+        told = f"the name {model!r} tells of no format" if model else "there is no model to tell the format"
+        click.echo(f"Note: {told}, so all is content; name a --parser (playhead parse --list)", err=True)
     tools = [] if options["tools"] in (None, ANY) else _tools(options["tools"])
     ask = ask_of(ChatRequest(messages=[], tools=tools))
     opening = opening_of(ask=ask, calls=options["calls"] or "incremental", model=model)

@@ -98,7 +98,7 @@ class Reasoning:
     newlines only the first behind the opener. ``again``: it may open again in content; parts are joined by a newline.
     ``label``: the line behind the opener is structure. ``calls``: a call opener inside ends reasoning, is text, or is a
     call inside, behind which reasoning goes on. ``stray``: a closer in content is swallowed before the first visible
-    character, always, or never. ``wrapper``: literals that may stand around the whole answer behind the closer.
+    character, always, always and the answer begins anew behind it, or never. ``wrapper``: literals that may stand around the whole answer behind the closer.
     ``prefix``: what is put before all content (the opener that the prompt had, for those who want no split).
     """
 
@@ -110,7 +110,7 @@ class Reasoning:
     again: bool = False
     label: bool = False
     calls: Literal["end", "text", "inside"] = "end"
-    stray: Literal["lead", "always", "never"] = "lead"
+    stray: Literal["lead", "always", "restart", "never"] = "lead"
     wrapper: tuple[str, str] | None = None
     prefix: str = ""
 

@@ -136,6 +136,44 @@ class Held:
         since = self._since()
         return writer.pos + writer.held - size - (min(since, writer.mark_start) if writer.mark else since)
 
+    def _drain(self, text: str) -> None:
+        """Read internal text. The subclass's."""
+        raise NotImplementedError
+
+    def _overflow(self, since: int, end: int) -> None:
+        """The bytes from ``since`` to ``end`` are too many to be undecided. The subclass's."""
+        raise NotImplementedError
+
+    def feed(self, text: str) -> None:
+        """Internal text, already counted in the writer's ``held``."""
+        writer = self.writer
+        rest = writer.size(text)
+        i = 0
+        while i < len(text):
+            tail, self.tail = self.tail, ""
+            size = rest + writer.size(tail)
+            room = self.limit - self._undecided(size)
+            if size <= room:
+                self._drain(tail + text[i:])
+                return
+            # Near the limit, character by character: where it is passed is a matter of the text, not of the steps.
+            piece = text[i : i + max(1, room // 4 - len(tail))]
+            i += len(piece)
+            rest -= writer.size(piece)
+            self._drain(tail + piece)
+            self._check(rest + writer.size(self.tail))
+
+    def _check(self, size: int) -> None:
+        """See to it that no more than the limit is undecided; the last ``size`` bytes are not read, or held as what
+        may become a marker, which has a bound of its own."""
+        writer = self.writer
+        while self._undecided(size) > self.limit:
+            since, end = self._since(), writer.pos + writer.held - size
+            if end - since > self.limit:
+                self._overflow(since, end)
+            else:
+                writer.flush()
+
     # --- text and white space -------------------------------------------------------------------------------------
 
     def _text(self, head: str) -> None:

@@ -43,7 +43,7 @@ class Mode(IntEnum):
     AFTER = 2
     """Behind the closer of reasoning: its separator is dropped."""
     SECOND = 3
-    """Like LEAD, but reasoning is over."""
+    """Like LEAD, but reasoning is over: it opens only where the prompt closed it, and the output has none yet."""
     CONTENT = 4
     """Content goes out as it comes."""
     CONTENT_OPEN = 5
@@ -75,7 +75,7 @@ class Mode(IntEnum):
 _LEGAL: Final[dict[Mode, tuple[Role, ...]]] = {
     Mode.LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL, Role.OPEN_ANSWER),
     Mode.AFTER: (),
-    Mode.SECOND: (Role.CLOSE_REASONING, Role.OPEN_CALL, Role.OPEN_ANSWER),
+    Mode.SECOND: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL, Role.OPEN_ANSWER),
     Mode.CONTENT: (Role.OPEN_CALL, Role.CLOSE_ANSWER),
     Mode.CONTENT_OPEN: (Role.OPEN_CALL, Role.CLOSE_CALL),
     Mode.REASONING_LEAD: (Role.OPEN_REASONING, Role.CLOSE_REASONING, Role.OPEN_CALL),
@@ -112,7 +112,7 @@ def legal(form: Format) -> dict[Mode, frozenset[Role]]:
         if reasoning is not None:
             if reasoning.again and mode in _CONTENT:
                 here.add(Role.OPEN_REASONING)
-            if reasoning.stray == "always" and mode in _CONTENT:
+            if reasoning.stray in ("always", "restart") and mode in _CONTENT:
                 here.add(Role.CLOSE_REASONING)
             elif reasoning.stray == "never" and mode not in (*THINKS, Mode.LABEL):
                 here.discard(Role.CLOSE_REASONING)

@@ -30,41 +30,13 @@ class Scanner(Held):
 
     __slots__ = ()
 
-    def feed(self, text: str) -> None:
-        """Internal text, already counted in the writer's ``held``."""
-        writer = self.writer
-        rest = writer.size(text)
-        i = 0
-        while i < len(text):
-            tail, self.tail = self.tail, ""
-            size = rest + writer.size(tail)
-            room = self.limit - self._undecided(size)
-            if size <= room:
-                self._drain(tail + text[i:])
-                return
-            # Near the limit, character by character: where it is passed is a matter of the text, not of the steps.
-            piece = text[i : i + max(1, room // 4 - len(tail))]
-            i += len(piece)
-            rest -= writer.size(piece)
-            self._drain(tail + piece)
-            self._check(rest + writer.size(self.tail))
-
-    def _check(self, size: int) -> None:
-        """See to it that no more than the limit is undecided; the last ``size`` bytes are not read, or held as what
-        may become a marker, which has a bound of its own."""
-        writer = self.writer
-        while self._undecided(size) > self.limit:
-            since, end = self._since(), writer.pos + writer.held - size
-            if end - since > self.limit:
-                self._overflow(since, end)
-            else:
-                writer.flush()
-
     def _drain(self, text: str) -> None:
         i = 0
-        n = len(text)
-        while i < n:
+        while i < len(text):
             i = self._HANDLERS[self.mode](self, text, i)
+            if self.tail and i < len(text):
+                # A foreign token inside what may become a literal: it is read again with what follows.
+                text, i, self.tail = self.tail + text[i:], 0, ""
 
     def _run(self, text: str, i: int) -> int:
         scan = self.scan
@@ -217,7 +189,10 @@ class Scanner(Held):
     def _late(self, role: Role) -> bool:
         """A marker that only means something before anything visible, or in a wrapper."""
         if role is Role.CLOSE_REASONING:
-            return self.mode is Mode.BETWEEN and self.wrote and self.reasoning.stray != "always"
+            return self.mode is Mode.BETWEEN and self.wrote and self.reasoning.stray in ("lead", "never")
+        if role is Role.OPEN_REASONING:
+            once = self.mode is Mode.SECOND and not self.reasoning.again
+            return once and (self.thought or self.reasoning.stray == "always")
         return role is Role.CLOSE_ANSWER and not self.wrapped
 
     def _foreign(self, found: str, start: int, end: int) -> int:
@@ -250,7 +225,7 @@ class Scanner(Held):
         else:
             src = self.writer.take(found)
             self.writer.fault(FaultCode.STRAY_MARKER, src, found, "end of reasoning outside reasoning")
-        if not sent:
+        if not sent or self.reasoning.stray == "restart":
             self._to(Mode.AFTER if self.trim else Mode.SECOND)
 
     def _open_call(self, found: str) -> None:

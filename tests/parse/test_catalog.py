@@ -24,7 +24,8 @@ NONE = TokenizerFacts()
         ("plain", "parse.plain@1"), ("identity", "parse.plain@1"), ("none", "parse.plain@1"),
         ("hermes", "parse.hermes@1"), ("qwen25", "parse.hermes@1"), ("qwen2.5", "parse.hermes@1"),
         ("qwen", "parse.hermes@1"), ("qwen3", "parse.hermes@1"), ("hermes2", "parse.hermes@1"),
-        (" Qwen3 ", "parse.hermes@1"),
+        (" Qwen3 ", "parse.hermes@1"), ("glm-4.6", "parse.glm@1"), ("Llama-3.1", "parse.llama3_json@1"),
+        ("GPT-OSS-20B", "parse.harmony@1"), ("qwen3coder", "parse.qwen3-xml@1"),
     ],
 )  # fmt: skip
 def test_names_and_aliases(name: str, stage: str) -> None:
@@ -42,6 +43,11 @@ def test_entries_are_complete_and_no_name_is_given_twice() -> None:
     entries = catalog.names()
     given = [name for entry in entries for name in (entry.name, *entry.aliases)]
     assert len(given) == len(set(given))
+    alone: dict[str, str] = {}
+    for entry in entries:
+        for name in (entry.name, *entry.aliases):
+            key = "".join(char for char in name.lower() if char not in "-_.")
+            assert alone.setdefault(key, entry.name) == entry.name
     for entry in entries:
         assert entry.models
         assert entry.grammar
@@ -140,7 +146,7 @@ def test_the_names_that_people_type(name: str) -> None:
 def test_a_pair_takes_half_of_each() -> None:
     pair = catalog.parser("deepseek_r1+hermes")
     assert pair.id == "parse.deepseek_r1+hermes@1"
-    with pytest.raises(UnknownName, match="no reasoning 'deepsek_r1'; did you mean deepseek-r1"):
+    with pytest.raises(UnknownName, match="no reasoning 'deepsek_r1'; did you mean deepseek_r1"):
         catalog.parser("deepsek_r1+hermes")
     with pytest.raises(UnknownName, match="no parser 'hermez'; did you mean hermes"):
         catalog.parser("deepseek_r1+hermez")

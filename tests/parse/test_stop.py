@@ -165,6 +165,13 @@ def test_in_arguments_the_call_stays_incomplete() -> None:
     assert isinstance(events[at + 1], Finish)
 
 
+def test_the_fault_of_a_cut_call_says_where_the_stop_string_stands() -> None:
+    """The same under every split: the steps are not the text."""
+    at = CALL.index('st", ')
+    for _, events in _hermes(CALL, stop=('st", ',)):
+        assert [event.src for event in events if isinstance(event, Fault)] == [(at, at + 5)]
+
+
 def test_under_whole_a_call_that_it_cuts_is_the_fault_alone() -> None:
     got, events = _hermes(f"{CALL}\n{CALL}", stop=('st", ',), calls="whole")[0]
     assert (got.calls, got.finish, got.faults) == ([], "stop", ["unclosed_call"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,20 @@ def test_what_does_not_fit_together_is_noted(tmp_path: Path) -> None:
     assert case_of(tmp_path, raw_output="a\U0001f30a", deltas=["a\ud83c", "\udf0a"]).note == ""
     assert case_of(tmp_path, raw_output="ab", deltas=["a", "c"]).note.startswith("deltas do not join to raw_output")
     assert case_of(tmp_path, raw_output="ab", tokens=[[1, "a"]]).note.startswith("tokens do not join to raw_output")
+
+
+MISSPELT: list[tuple[dict[str, Any], str]] = [
+    ({"promt_tail": "<think>"}, "`promt_tail`; did you mean `prompt_tail`"),
+    ({"request": {"tool_choise": "none"}}, "`request.tool_choise`; did you mean `request.tool_choice`"),
+    ({"expected": {"finish_reson": "stop"}}, "`expected.finish_reson`; did you mean `expected.finish_reason`"),
+    ({"expected": {"tool_calls": [{"name": "a", "argument": {}}]}}, "did you mean `expected.tool_calls.arguments`"),
+]
+
+
+@pytest.mark.parametrize(("fields", "says"), MISSPELT)
+def test_a_misspelt_field_is_not_passed_over(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadCase, match=re.escape(says)):
+        case_of(tmp_path, raw_output="x", **fields)
 
 
 def test_lines_that_cannot_be_read(tmp_path: Path) -> None:

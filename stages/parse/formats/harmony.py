@@ -60,7 +60,7 @@ HARMONY: Final = Format(
     version=1,
     grammar="channel messages",
     summary="messages on channels analysis, commentary and final; calls by recipient",
-    aliases=("gpt-oss", "gptoss", "openai", "openai_gptoss", "gpt_oss"),
+    aliases=("gpt-oss", "gpt-oss-20b", "gpt-oss-120b", "openai", "openai_gptoss"),
     models=("gpt-oss-20b", "gpt-oss-120b"),
     calls=Calls(openers=(), engine=_engine),
     channels=Channels(

@@ -10,6 +10,7 @@ Bare and fenced JSON is an answer unless it calls an offered tool, with argument
 is known and its arguments begin. This also reads what engines make a model write where a call is forced.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
@@ -34,7 +35,7 @@ XLAM: Final = Format(
     summary='[{"name", "arguments"}], bare, fenced, or behind [TOOL_CALLS] or <tool_call>',
     aliases=("xlam1", "xlam2", "json", "forced-json"),
     models=("xLAM 1, 2", "models that write bare JSON calls"),
-    reasoning=THINK,
+    reasoning=replace(THINK, stray="restart"),
     calls=Calls(
         openers=(*_FENCES, "[TOOL_CALLS]", "<tool_call>"), literals=("</tool_call>",), words=_FENCES, bare="[{",
         engine=_engine,
