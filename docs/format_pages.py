@@ -260,7 +260,7 @@ _PAIRS: Final = """\
 
 `--parser deepseek_r1+hermes` is the reasoning of the first name with the calls of the second. The first is a name of
 the table below, or a format; then its reasoning is meant. The second is a format; nothing of it but its own reasoning
-is replaced. The stage id has both names: `parse.deepseek_r1+hermes@1`. The number rises when either changes.
+is replaced. The stage id has both names: `parse.deepseek_r1+hermes@2`. The number rises when either changes.
 """.splitlines()
 
 

@@ -93,13 +93,14 @@ class CallEngine(Protocol):
 class Reasoning:
     """Reasoning between literals.
 
-    ``turns``: what opens a turn in the prompt: older turns' reasoning does not count. ``inside``: where the prompt is
-    not known, or no opener exists, output begins inside. ``trim``: at both ends, and between closer and content; of
-    newlines only the first behind the opener. ``again``: it may open again in content; parts are joined by a newline.
-    ``label``: the line behind the opener is structure. ``calls``: a call opener inside ends reasoning, is text, or is a
-    call inside, behind which reasoning goes on. ``stray``: a closer in content is swallowed before the first visible
-    character, always, always and the answer begins anew behind it, or never. ``wrapper``: literals that may stand around the whole answer behind the closer.
-    ``prefix``: what is put before all content (the opener that the prompt had, for those who want no split).
+    ``turns``: what opens a turn in the prompt: older turns' reasoning does not count. ``inside``: where the prompt
+    is not known, or no opener exists, output begins inside. ``trim``: at both ends, and between closer and content;
+    of newlines only the first behind the opener. ``again``: it may open again in content; parts are joined by a
+    newline. ``label``: the line behind the opener is structure. ``calls``: a call opener inside ends reasoning, is
+    text, or is a call inside, behind which reasoning goes on. ``stray``: a closer in content is swallowed before
+    the first visible character, always, always and the answer begins anew behind it, or never. ``wrapper``:
+    literals that may stand around the whole answer behind the closer. ``prefix``: what is put before all content
+    (the opener that the prompt had, for those who want no split).
     """
 
     openers: tuple[str, ...]

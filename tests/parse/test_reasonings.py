@@ -160,6 +160,19 @@ def test_it_is_off(kind: Kind, name: str) -> None:
     assert said(kind, name, "Yes.", kind.turn + kind.off) == (None, "Yes.", [])
 
 
+@variants(kind for kind in KINDS if kind.off)
+def test_it_is_off_and_the_model_opens_it_all_the_same(kind: Kind, name: str) -> None:
+    text = f"{kind.opener}{kind.first}low?{kind.before}{kind.closer}{kind.after}Yes."
+    if REASONINGS[name].stray == "always" and kind.off == kind.closer:
+        # DeepSeek: behind a closer an opener is text, and the stray closer is swallowed.
+        assert said(kind, name, text, kind.turn + kind.off) == (None, f"{kind.opener}low?Yes.", ["stray_marker"])
+    else:
+        assert said(kind, name, text, kind.turn + kind.off) == ("low?", "Yes.", [])
+        again = f"Yes {kind.opener} no"
+        if not REASONINGS[name].again:
+            assert said(kind, name, again, kind.turn + kind.off) == (None, again, [])
+
+
 @variants()
 def test_an_earlier_turn_does_not_count(kind: Kind, name: str) -> None:
     if kind.turn:

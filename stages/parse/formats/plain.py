@@ -11,7 +11,7 @@ from stages.parse.format import Format
 
 PLAIN: Final = Format(
     name="plain",
-    version=1,
+    version=2,
     grammar="text",
     summary="everything is content; nothing is held",
     aliases=("identity", "none", "text", "generic"),
