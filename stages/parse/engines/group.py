@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from stages.events import CallArguments, CallStart, FaultCode, Semantic
-from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, SPOILED
+from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, REPAIR, SPOILED
 from stages.parse.format import CallEngine
 from stages.parse.site import Site
 from stages.parse.writer import Writer, WriterState
@@ -33,18 +33,21 @@ class GroupState(msgspec.Struct, frozen=True):
 
 
 class Group:
-    """See CallEngine. ``make``: the engine that reads the block; strict (True), or in earnest. Strict, it ends with
-    LEAVE or DONE only at the block's end."""
+    """See CallEngine. ``make``: the engine that reads the block; strict (True), or in earnest. ``ends``: the verdicts
+    that it gives, strict, at the block's end and nowhere else."""
 
-    __slots__ = ("_make", "_opener", "_size", "_trial", "_writer", "code", "seen", "site", "verdict", "writer")
+    __slots__ = ("_ends", "_make", "_opener", "_size", "_trial", "_writer", "code", "seen", "site", "verdict", "writer")
 
-    def __init__(self, site: Site, make: Callable[[Site, bool], CallEngine]) -> None:
+    def __init__(
+        self, site: Site, make: Callable[[Site, bool], CallEngine], ends: tuple[int, ...] = (LEAVE, DONE)
+    ) -> None:
         self.site = site
         self.writer = site.writer
         self.verdict = MORE
         self.code = FaultCode.MALFORMED_CALL
         self.seen = False
         self._make = make
+        self._ends = ends
         self.begin("", False)
 
     def begin(self, opener: str, guarded: bool) -> None:
@@ -94,10 +97,12 @@ class Group:
             self.writer.take(text[i:j])
             self._size += j - i
         self.verdict, self.code = trial.verdict, trial.code
-        if trial.verdict in (LEAVE, DONE) and self._valid():
+        if trial.verdict in self._ends and self._valid():
             self._read()
-        elif trial.verdict in (LEAVE, DONE):
+        elif trial.verdict in self._ends:
             self.verdict, self.code = SPOILED, FaultCode.MALFORMED_CALL
+        elif trial.verdict in (LEAVE, DONE, REPAIR):
+            self.verdict, self.code = BROKEN, FaultCode.MALFORMED_CALL
         elif trial.verdict != MORE:
             self.verdict = BROKEN
         elif final and j < len(text):

@@ -14,9 +14,11 @@ a section (an unknown name, a key twice, text between the tags) makes all of it 
 
 from typing import Final
 
+from stages.parse.engines import DONE
+from stages.parse.engines.group import Group
 from stages.parse.engines.json_calls import JsonKeys
-from stages.parse.engines.kv_group import KvGroup
 from stages.parse.engines.kv_table import KvTags
+from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import HORIZON
 from stages.parse.site import Site
@@ -31,8 +33,12 @@ _TAGS: Final = KvTags(
 )
 
 
-def _engine(site: Site) -> KvGroup:
-    return KvGroup(site, _TAGS)
+def _calls(site: Site, strict: bool) -> KvCalls:
+    return KvCalls(site, _TAGS, strict=strict)
+
+
+def _engine(site: Site) -> Group:
+    return Group(site, _calls, (DONE,))
 
 
 K2_HORIZON: Final = Format(
