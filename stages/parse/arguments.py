@@ -272,8 +272,11 @@ def string_value(raw: str) -> str:
 def object_text(text: str) -> str | None:
     """``text`` without surrounding white space if it is one JSON object, raw control characters escaped; else None."""
     text = text.strip(" \t\r\n")
-    if not text.startswith("{"):
-        return None
+    return value_text(text) if text.startswith("{") else None
+
+
+def value_text(text: str) -> str | None:
+    """``text`` if it is one JSON value and nothing else, raw control characters escaped; else None."""
     scanner = JsonScanner()
     done: list[str] = []
     i = start = 0

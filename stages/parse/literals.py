@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Final, NoReturn
 
-from stages.parse.arguments import CONTROL, END, JsonScanner, escaped
+from stages.parse.arguments import value_text
 from stages.parse.text import OUT
 
 PLAIN: Final[Callable[[str], re.Match[str] | None]] = re.compile(r'["\\\x00-\x1f]').search
@@ -43,26 +43,9 @@ def json_text(text: str) -> str | None:
     try:
         _DECODER.decode(text)
     except (ValueError, RecursionError):
-        return _scanned(text)
+        # White space for the scanner is not always white space for a reader of JSON.
+        return value_text(text) if _SKIPPED(text) is None else None
     return text
-
-
-def _scanned(text: str) -> str | None:
-    if _SKIPPED(text) is not None:  # white space for the scanner, not for a reader of JSON
-        return None
-    scanner = JsonScanner()
-    done: list[str] = []
-    i = start = 0
-    while True:
-        i = scanner.feed(text, i)
-        if scanner.status != CONTROL:
-            break
-        done += text[start:i], escaped(text[i])
-        i += 1
-        start = i
-    if scanner.status != END or i != len(text):
-        return None
-    return "".join((*done, text[start:]))
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------
