@@ -157,11 +157,12 @@ class Choice:
     def _special(self, entry: Special, piece: bytes) -> None:
         self._break()
         shown = entry.text or piece.decode("utf-8", "replace")
-        char = self.writer.alphabet.name(shown, len(piece), entry.role is None)
+        ender = entry.role is Role.ENDER
+        char = self.writer.alphabet.name(shown, len(piece), entry.role is None, ender)
         if char is None:
             self._bytes(piece)
             return
-        if entry.role is Role.ENDER:
+        if ender:
             self.scanner.site.ended = True
             self.scanner.close()
             self.writer.held += len(piece)

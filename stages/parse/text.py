@@ -94,9 +94,9 @@ class Alphabet:
         """(surrogate, literal, bytes), in order of first appearance."""
         return tuple((char, text, size) for char, (text, size) in self._entries.items())
 
-    def name(self, text: str, size: int, marker: bool) -> str | None:
-        """The surrogate for a special token ``text`` that took ``size`` bytes. None: all are in use, or the format's
-        token has come in another size before."""
+    def name(self, text: str, size: int, marker: bool, ender: bool = False) -> str | None:
+        """The surrogate for a special token ``text`` that took ``size`` bytes. None: all are in use (an end of turn has
+        one in reserve), or the format's token has come in another size before."""
         key = text, size, marker
         char = self._names.get(key)
         if char is None:
@@ -104,7 +104,7 @@ class Alphabet:
                 char = self._marks.get(text)
             else:
                 code = 0xD900 + sum(1 for name in self._names if not name[2])
-                char = chr(code) if code < 0xDC00 else None
+                char = chr(code) if code < 0xDBFF + ender else None
             if char is None or char in self._entries:
                 return None
             self._names[key] = char

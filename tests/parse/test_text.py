@@ -15,6 +15,7 @@ from tests.support.parse import (
     check_partition,
     check_resume,
     check_stream,
+    grouped,
     message,
     opening,
     semantic,
@@ -283,3 +284,16 @@ def test_bad_bytes_inside_markers_calls_and_reasoning() -> None:
     assert got.content == '<tool_call>{"name": �}</tool_call>'
     assert len(wrote(inputs)) == len(b"".join(raw))
     check_resume(catalog.parser("hermes"), opened, inputs)
+
+
+def test_an_end_of_turn_ends_the_output_behind_any_number_of_special_tokens() -> None:
+    """There are as many characters for foreign tokens as there are; the next token is text, but an end is an end."""
+    special = {f"<|s{i}|>": 1000 + i for i in range(900)} | {"<|im_end|>": 5000}
+    facts = TokenizerFacts(special=special, eos=(5000,))
+    said = [*((number, text.encode()) for text, number in special.items() if number < 5000), (5000, b"<|im_end|>"),
+            (1, b"more")]  # fmt: skip
+    inputs = session(grouped(said, [1] * len(said)))
+    events = semantic(opening("plain", tokenizer=facts), inputs)
+    check_partition(inputs, events)
+    content = message(events).content or ""
+    assert content == "".join(f"<|s{i}|>" for i in range(767, 900))
