@@ -173,6 +173,7 @@ class Scanner(Held):
         if role is Role.FOREIGN:
             return self._foreign(found, start, end)
         if role is Role.ENDER:
+            self.site.ended = True
             self.close()
             self.writer.emit(Dropped, found)
         elif role is None or self._late(role):
