@@ -96,6 +96,7 @@ def _pair(first: str, second: str) -> Format:
         raise UnknownName(_unknown("reasoning", first, known, [*REASONINGS]))
     name, version = f"{first.strip().lower()}+{calls.name}", calls.version + VERSION - 1
 
+    @lru_cache(maxsize=16)  # a format is told apart by identity: one for each checkpoint's spelling
     def paired(form: Format) -> Format:
         own = form.reasoning if reasoning == calls.reasoning else reasoning
         return replace(form, name=name, version=version, aliases=(), reasoning=own, variant=None)

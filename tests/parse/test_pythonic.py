@@ -63,13 +63,10 @@ LITERALS = (
 
 def plain(value: Any) -> Any:
     """A Python value as JSON has it."""
-    if isinstance(value, dict):
-        items: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {key: plain(item) for key, item in items.items()}
-    if isinstance(value, list | tuple | set):
-        rows: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return [plain(item) for item in rows]
-    return value
+    kind: Any = value.__class__
+    if kind is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if kind in (list, tuple, set) else value
 
 
 @pytest.mark.parametrize("literal", LITERALS)
