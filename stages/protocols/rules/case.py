@@ -1,0 +1,72 @@
+"""Case: evidence, read once for all rules."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from stages.protocols.rules.evidence import Evidence, Protocol
+from stages.protocols.rules.reading import Event, Reading
+from stages.protocols.rules.rule import Finding, Severity
+from stages.protocols.rules.said import Said
+from stages.protocols.rules.said_chat import of_stream as _chat
+from stages.protocols.rules.said_chat import of_whole as _chat_whole
+from stages.protocols.rules.said_completions import of_stream as _completions
+from stages.protocols.rules.said_completions import of_whole as _completions_whole
+from stages.protocols.rules.said_messages import of_stream as _messages
+from stages.protocols.rules.said_messages import of_whole as _messages_whole
+from stages.protocols.rules.said_responses import of_stream as _responses
+from stages.protocols.rules.said_responses import of_whole as _responses_whole
+
+_STREAM = {"chat": _chat, "completions": _completions, "responses": _responses, "messages": _messages}
+_WHOLE = {
+    "chat": _chat_whole, "completions": _completions_whole, "responses": _responses_whole, "messages": _messages_whole,
+}  # fmt: skip
+
+
+def said_in(protocol: Protocol, reading: Reading) -> Said:
+    """What a stream of a protocol says."""
+    return _STREAM[protocol](reading)
+
+
+def said_whole(protocol: Protocol, body: dict[str, Any]) -> Said:
+    """What a whole body of a protocol says."""
+    return _WHOLE[protocol](body)
+
+
+class Case:
+    """What checks are given. Everything is made on first use and kept."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.own = evidence.own
+
+    @cached_property
+    def request(self) -> dict[str, Any]:
+        """The request, for rules that need it."""
+        return self.evidence.request or {}
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The body's blocks."""
+        return Reading(self.evidence.body, self.evidence.first)
+
+    @cached_property
+    def said(self) -> Said:
+        """What the body says."""
+        return said_in(self.evidence.protocol, self.reading)
+
+    @cached_property
+    def failed(self) -> bool:
+        """The stream has an error event."""
+        return bool(self.said.errors)
+
+
+def at(event: Event, seen: str, want: str | None = None, severity: Severity | None = None) -> Finding:
+    """A finding at a block."""
+    return Finding(event.number, event.byte, seen, want, severity)
+
+
+def nowhere(seen: str, want: str | None = None) -> Finding:
+    """A finding about the response as a whole."""
+    return Finding(-1, 0, seen, want)

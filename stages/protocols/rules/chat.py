@@ -1,0 +1,5 @@
+"""Rules: chat."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules("chat")

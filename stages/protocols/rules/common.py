@@ -1,0 +1,5 @@
+"""Rules: common."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules()

@@ -1,0 +1,5 @@
+"""Rules: completions."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules("completions")

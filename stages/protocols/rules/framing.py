@@ -1,0 +1,5 @@
+"""Rules: framing."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules()

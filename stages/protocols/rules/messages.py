@@ -1,0 +1,5 @@
+"""Rules: messages."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules("messages")

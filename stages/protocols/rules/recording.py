@@ -1,0 +1,5 @@
+"""Rules: recording."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules()

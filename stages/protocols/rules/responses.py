@@ -1,0 +1,5 @@
+"""Rules: responses."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules("responses")

@@ -1,0 +1,5 @@
+"""Rules: transport."""
+
+from stages.protocols.rules.rule import Rules
+
+RULES = Rules()
