@@ -108,7 +108,12 @@ class UsageInput(Event, frozen=True, gc=False, array_like=True, tag="usage"):
 
 
 class TimingInput(Event, frozen=True, gc=False, array_like=True, tag="timing"):
-    """A measured duration that may appear in bytes. ``ns``: nanoseconds."""
+    """A measured duration that may appear in bytes. Like a Tick it travels through the semantic layer unchanged.
+
+    ``name``: ``queue`` (from admission to the engine's first work), ``ttft`` (from the opening to the first token),
+    ``max_gap``, ``mean_gap`` (between steps of a choice that brought tokens); ``ns``: nanoseconds. They come before the
+    usage, where the Ask has ``metrics``.
+    """
 
     name: str
     ns: int
@@ -305,7 +310,7 @@ class End(Event, frozen=True, gc=False, array_like=True, tag="end"):
 
 Semantic: TypeAlias = (
     Start | Tokens | Reasoning | Content | Refusal | CallStart | CallArguments | CallEnd | Marker | Dropped | Fault
-    | Finish | Usage | Failure | End | Tick
+    | Finish | Usage | Failure | End | Tick | TimingInput
 )  # fmt: skip
 
 

@@ -24,6 +24,10 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     """``none``, ``auto``, ``required``, or ``name:N`` for the named function N."""
+    allowed: tuple[str, ...] = ()
+    """Of the tools, the names of those that may be called; empty: all."""
+    named_finish: Literal["stop", "tool_calls"] = "stop"
+    """How a choice finishes that called the named function."""
     parallel: bool = True
     include_reasoning: bool = True
     stop: tuple[str, ...] = ()
@@ -35,17 +39,28 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Special tokens outside the format stay in the text (``skip_special_tokens: false``)."""
     ignore_eos: bool = False
     """Ends of turn do not end the output: what follows them is text."""
+    stop_ids: tuple[int, ...] = ()
+    """Tokens that end the output, beside those of the tokenizer."""
     logprobs: bool = False
     top_logprobs: int = 0
+    end_token: bool = True
+    """The token that ended the output has an entry among the logprobs."""
     return_token_ids: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
+    metrics: bool = False
+    """The measured times (TimingInput) are told beside the usage."""
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both"
 
     @property
     def named(self) -> bool:
-        """One function was named: a call of it is an answer, not a request to go on (finish reason ``stop``)."""
-        return self.tool_choice.startswith("name:")
+        """One function was named, and a call of it is an answer, not a request to go on (finish reason ``stop``)."""
+        return self.named_finish == "stop" and self.function is not None
+
+    @property
+    def function(self) -> str | None:
+        """The named function."""
+        return self.tool_choice[5:] if self.tool_choice.startswith("name:") else None
 
 
 class EngineFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

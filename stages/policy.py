@@ -5,7 +5,7 @@ and did not get, is noted. A call is never changed.
   stay, because they are counted; no encoder shows them then.
 * ``parallel`` false: calls after the first become Dropped.
 * Tools offered: a called name that is not among them gets a fault, right behind its CallStart.
-* ``tool_choice`` names a function: a call of another one gets a fault there.
+* ``tool_choice`` names a function, or allows some: a call of another one gets a fault there.
 * ``tool_choice`` names a function, or is ``required``: a choice that ends without a call gets a fault before Finish.
 * The arguments of a complete call that break the tool's schema get a fault, right before the CallEnd. A schema that
   cannot be used (see ``stages.schema``) checks nothing, and nothing is noted: the model did nothing wrong.
@@ -82,8 +82,8 @@ class _Arguments:
 
 class _Policy:
     __slots__ = (
-        "_called", "_checkers", "_hidden", "_most", "_named", "_offered", "_open", "_single", "_tools", "_wanted",
-        "touches",
+        "_allowed", "_called", "_checkers", "_hidden", "_most", "_offered", "_open", "_other", "_single", "_tools",
+        "_wanted", "touches",
     )  # fmt: skip
 
     def __init__(self, opening: Opening, state: PolicyState) -> None:
@@ -93,8 +93,9 @@ class _Policy:
         self._single = not ask.parallel
         self._offered = _offered(ask)
         self._tools = {tool.name: tool for tool in ask.tools}
-        self._named = ask.tool_choice.removeprefix("name:") if ask.named else None
-        self._wanted = self._offered and (ask.named or ask.tool_choice == "required")
+        self._allowed = ask.allowed if ask.function is None else (ask.function,)
+        self._other = "a tool that is not allowed" if ask.function is None else "another function was named"
+        self._wanted = self._offered and (ask.function is not None or ask.tool_choice == "required")
         self._checkers: dict[str, Checker | None] = {}
         self._called = set(state.called)
         self._open: dict[int, _Arguments] = {}
@@ -144,8 +145,8 @@ class _Policy:
             self._called.add(choice)
         if name not in self._tools:
             out.append(Fault(choice, FaultCode.UNKNOWN_TOOL, event.src, detail="a tool that was not offered"))
-        elif self._named is not None and name != self._named:
-            out.append(Fault(choice, FaultCode.UNMET_TOOL_CHOICE, event.src, detail="another function was named"))
+        elif self._allowed and name not in self._allowed:
+            out.append(Fault(choice, FaultCode.UNMET_TOOL_CHOICE, event.src, detail=self._other))
         if self._checker(name) is not None:
             self._open[choice] = _Arguments(name)
 

@@ -36,6 +36,7 @@ from stages.events import (
     Src,
     Start,
     Tick,
+    TimingInput,
     Tokens,
     Usage,
 )
@@ -164,7 +165,7 @@ class StopMachine:
                 _settle(state, out)
             else:
                 (out if state.open is None else state.open).append(event)
-        elif isinstance(event, (Start, Tick)):
+        elif isinstance(event, (Start, Tick, TimingInput)):
             out.append(event)
         elif isinstance(event, (Usage, Failure, End)):
             for each in self._choices.values():

@@ -18,6 +18,7 @@ from stages.events import (
     Semantic,
     Start,
     Tick,
+    TimingInput,
     TokensInput,
     Usage,
     UsageInput,
@@ -110,10 +111,10 @@ class ParserMachine:
             case AbortInput():
                 self._cut(out)
                 out += Failure(*_ABORTS[event.by]), End()
-            case Tick():
+            case Tick() | TimingInput():
                 out.append(event)
             case _:
-                pass  # scheduling and timings mean nothing here
+                pass  # scheduling means nothing here
 
     def _prompt(self, event: PromptInput, out: list[Semantic]) -> None:
         if self._choices:

@@ -37,6 +37,7 @@ from store import open_store
 from store.api import EventStore
 from tests.bench.grammars import bench_grammars
 from tests.bench.measure import TOKENS, Rows, per_token, pieces
+from tests.bench.rules import bench_rules
 from tests.support.live import ListStream, opening
 
 
@@ -292,12 +293,13 @@ def main() -> None:
     """Run all and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", type=Path)
-    options.add_argument("--only", choices=["fold", "grammars", "live", "bytes", "http"])
+    options.add_argument("--only", choices=["fold", "grammars", "rules", "live", "bytes", "http"])
     chosen = options.parse_args()
     rows: Rows = []
     parts = {
         "fold": bench_fold,
         "grammars": bench_grammars,
+        "rules": bench_rules,
         "live": bench_live,
         "bytes": bench_bytes,
         "http": bench_http,

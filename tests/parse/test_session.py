@@ -79,6 +79,7 @@ def test_the_whole_of_a_plain_session() -> None:
         Tokens(0, (5,)),
         Content(0, "Hi", (0, 2)),
         Tick(),
+        TimingInput("ttft", 5),
         Finish(0, "eos", 151645),
         Usage(3, 2, 1, 0),
         End(),

@@ -24,6 +24,7 @@ from stages.events import (
     PromptInput,
     Reasoning,
     Semantic,
+    TimingInput,
     Tokens,
     TokensInput,
     UsageInput,
@@ -234,6 +235,17 @@ def test_held_text_comes_before_what_ends_it() -> None:
     kinds = [event for event in events if isinstance(event, Reasoning | Content | Marker | Finish)]
     assert [getattr(event, "text", None) for event in kinds] == ["<think>", "a", "ST", "</think>", "b", "ST", None]
     assert message(events).finish == "eos"
+
+
+def test_times_pass_what_is_held() -> None:
+    inputs: list[Input] = [
+        PromptInput((), PROMPT, 3), *tokens("a ST"), TimingInput("ttft", 5), FinishInput(0, "eos"), UsageInput(3, 2),
+    ]  # fmt: skip
+    opened = opening("plain", stop=("STOP",))
+    events = semantic(opened, inputs)
+    assert message(events).content == "a ST"
+    assert events.count(TimingInput("ttft", 5)) == 1
+    check_resume(catalog.layers(opened).semantic, opened, inputs)
 
 
 def test_an_abort_delivers_what_is_held() -> None:

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from stages.events import Content, Dropped, End, Finish, Semantic, Start, TokenLogprob, Tokens, TopLogprob, Usage
-from stages.opening import Ask
-from tests.support.chat import answer_of, choices_of, frames_of, payloads
+import json
+from typing import Any
+
+import msgspec
+
+from stages.events import (
+    Content,
+    Dropped,
+    End,
+    Failure,
+    Finish,
+    Semantic,
+    Start,
+    TimingInput,
+    TokenLogprob,
+    Tokens,
+    TopLogprob,
+    Usage,
+)
+from stages.opening import Ask, TokenizerFacts
+from stages.protocols.openai_chat import ENCODER, ChatCompletion
+from stages.stage import fold
+from tests.support.chat import answer_of, choices_of, frames_of, opening, payloads
 
 STREAM = Ask(stream=True)
 
@@ -92,6 +112,51 @@ def test_hidden_reasoning_has_no_logprobs_and_no_ids() -> None:
         assert "token_ids" not in choice
 
 
+def test_the_entry_of_the_end_token_can_be_left_out() -> None:
+    """The switch of the rule that entries are one per token: completion_tokens - 1 then. Ids are told all the same."""
+    ask = Ask(stream=True, logprobs=True, top_logprobs=2, end_token=False, return_token_ids=True)
+    tokenizer = TokenizerFacts(eos=(2,))
+    for asked, events in (
+        (ask, STEPS),
+        (msgspec.structs.replace(ask, stop_ids=(2,), ignore_eos=True), STEPS),
+    ):
+        answer = whole(asked, events, tokenizer)
+        assert answer["choices"][0]["logprobs"] == {"content": ENTRIES[:2], "refusal": None}
+        assert answer["choices"][0]["token_ids"] == [5, 7, 2]
+        assert answer["usage"]["completion_tokens"] == 3
+    # Of two end tokens in a row one ends the choice.
+    again = [*STEPS[:5], STEPS[4], *STEPS[5:]]
+    assert whole(ask, again, tokenizer)["choices"][0]["logprobs"]["content"] == ENTRIES
+    # A token that ends nothing is text.
+    asked = msgspec.structs.replace(ask, ignore_eos=True)
+    assert whole(asked, STEPS, tokenizer)["choices"][0]["logprobs"]["content"] == ENTRIES
+    assert (
+        whole(msgspec.structs.replace(ask, end_token=True), STEPS, tokenizer)["choices"][0]["logprobs"]["content"]
+        == ENTRIES
+    )
+
+
+def whole(ask: Ask, events: list[Semantic], tokenizer: TokenizerFacts) -> Any:
+    """The JSON value of the non-streaming answer of a server with this tokenizer."""
+    start = opening(msgspec.structs.replace(ask, stream=False))
+    [answer] = fold(ENCODER.start(msgspec.structs.replace(start, tokenizer=tokenizer)), events)
+    assert isinstance(answer, ChatCompletion)
+    return json.loads(answer.wire())
+
+
+def test_no_entry_comes_after_the_finish() -> None:
+    """A stop string may end a choice in a step that has more tokens, and steps may still follow."""
+    ask = Ask(stream=True, logprobs=True, return_token_ids=True)
+    events: list[Semantic] = [
+        Start(0, 3), Tokens(0, (5, 7), LOGPROBS), Content(0, "a", (0, 1)), Finish(0, "stop", "b"),
+        Tokens(0, (5,), LOGPROBS[:1]), Dropped(0, "b", (1, 2)), Usage(3, 2), End(),
+    ]  # fmt: skip
+    choices = choices_of(frames_of(ask, events))
+    assert choices[-1]["finish_reason"] == "stop"
+    assert sum(len(choice["logprobs"]["content"]) for choice in choices if choice["logprobs"]) == 2
+    assert [number for choice in choices for number in choice.get("token_ids", [])] == [5, 7]
+
+
 def test_a_step_without_ids_has_no_carrier() -> None:
     ask = Ask(stream=True, logprobs=True, return_token_ids=True)
     assert len(choices_of(frames_of(ask, [Start(0, 1), Tokens(0, ()), Content(0, "a", (0, 1))]))) == 2
@@ -139,3 +204,41 @@ def test_continuous_usage() -> None:
 def test_continuous_usage_needs_include_usage() -> None:
     *chunks, _done = payloads(frames_of(Ask(stream=True, n=2, continuous_usage=True), TWO))
     assert all("usage" not in chunk for chunk in chunks)
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+TIMED: list[Semantic] = [
+    Start(0, 9), Tokens(0, (1,)), Content(0, "a", (0, 1)), Finish(0, "eos"), TimingInput("queue", 1_500_000),
+    TimingInput("ttft", 20_000_000), TimingInput("max_gap", 1), TimingInput("mean_gap", 10_538_667),
+    TimingInput("other", 5), Usage(9, 1), End(),
+]  # fmt: skip
+METRICS = {
+    "queue_time_ms": 1.5, "time_to_first_token_ms": 20.0, "mean_itl_ms": 10.538667, "max_itl_ms": 0.000001,
+}  # fmt: skip
+
+
+def test_metrics_go_with_the_usage() -> None:
+    *chunks, last, done = payloads(frames_of(Ask(stream=True, include_usage=True, metrics=True), TIMED))
+    assert done == "[DONE]"
+    assert (last["choices"], last["metrics"]) == ([], METRICS)
+    assert not any("metrics" in chunk for chunk in chunks)
+    assert answer_of(Ask(metrics=True), TIMED)["metrics"] == METRICS
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    ask = Ask(stream=True, include_usage=True, metrics=True)
+    few = [event for event in TIMED if not isinstance(event, TimingInput) or event.name == "ttft"]
+    assert payloads(frames_of(ask, few))[-2]["metrics"] == {"time_to_first_token_ms": 20.0}
+    none = [event for event in TIMED if not isinstance(event, TimingInput)]
+    assert "metrics" not in payloads(frames_of(ask, none))[-2]
+
+
+def test_metrics_only_if_asked_for() -> None:
+    assert "metrics" not in payloads(frames_of(Ask(stream=True, include_usage=True), TIMED))[-2]
+    assert "metrics" not in answer_of(Ask(), TIMED)
+
+
+def test_an_error_tells_no_metrics() -> None:
+    failed = [*TIMED[:-2], Failure("engine", "lost"), End()]
+    assert "metrics" not in str(payloads(frames_of(Ask(stream=True, include_usage=True, metrics=True), failed)))

@@ -7,21 +7,22 @@ from typing import Any
 import pytest
 
 from stages.events import Head
-from tests.support.chat import CASES, body_of, frames_of, goldens, wire_of
+from tests.support.chat import CASES, body_of, frames_of
+from tests.support.wire import golden, write
 
 
 def expected(name: str) -> bytes:
     """The golden bytes, or where the encoder differs from a golden by decision, the bytes that follow from it."""
-    golden = goldens()[name]
+    stream = golden(name)
     if name == "G02":
         # The golden role chunk has content null: calls only. At that moment nobody knows yet, so we send "".
-        first, *rest = golden.elements
+        first, *rest = stream.elements
         first["choices"][0]["delta"]["content"] = ""
-        return wire_of([first, *rest])
+        return write("chat", [first, *rest])
     if name == "G06":
         # The golden packs a step's entries with its text. We send them first, on an empty delta.
-        return wire_of([part for element in golden.elements for part in carried(element)])
-    return golden.wire
+        return write("chat", [part for element in stream.elements for part in carried(element)])
+    return stream.body
 
 
 def carried(element: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -21,8 +22,9 @@ from stages.events import (
     UsageInput,
 )
 from stages.message import collect
+from stages.protocols.openai_chat.decode import ask_of, decode_request
 from tests.support.chat import payloads
-from tests.support.invariants import check_chat, sent
+from tests.support.invariants import assert_holds, request_of, session_of
 from tests.support.parse import OFF, PROMPT, QWEN, THINKING, grouped, opening, session, tokens, vocabulary
 
 PARTS = st.sampled_from([
@@ -38,16 +40,28 @@ LANES = st.lists(
     ),
     min_size=1, max_size=3,
 )  # fmt: skip
+
+
+def _askable(asks: dict[str, Any]) -> dict[str, Any]:
+    """What a request can ask for: alternatives only beside logprobs, running usage only beside the final one."""
+    top = asks["top_logprobs"] if asks["logprobs"] else 0
+    return {**asks, "top_logprobs": top, "continuous_usage": asks["continuous_usage"] and asks["include_usage"]}
+
+
 ASKS = st.fixed_dictionaries({
     "stop": st.sampled_from([(), ("STOP",), ("TO", "é"), ("\n", "}")]), "include_stop": st.booleans(),
     "parallel": st.booleans(), "include_reasoning": st.booleans(), "logprobs": st.booleans(),
-    "top_logprobs": st.sampled_from([0, 1]), "return_token_ids": st.booleans(), "include_usage": st.booleans(),
+    "top_logprobs": st.sampled_from([0, 1]), "return_token_ids": st.booleans(),
+    "include_usage": st.booleans(), "end_token": st.booleans(),
     "continuous_usage": st.booleans(), "tool_choice": st.sampled_from(["auto", "required", "none", "name:tide"]),
     "reasoning_field": st.sampled_from(["both", "reasoning", "reasoning_content"]),
-    "calls": st.sampled_from(["incremental", "whole"]),
-})  # fmt: skip
+    "calls": st.sampled_from(["incremental", "whole"]), "named_finish": st.sampled_from(["stop", "tool_calls"]),
+    "stop_scopes": st.sampled_from([
+        ("content", "reasoning", "arguments", "marker"), ("content",), ("reasoning", "arguments", "marker"),
+    ]),
+}).map(_askable)  # fmt: skip
 ENDS: st.SearchStrategy[Input | None] = st.sampled_from(
-    [None, None, ErrorInput("engine", "lost"), AbortInput("timeout")]
+    [None, None, ErrorInput("engine", "lost"), AbortInput("timeout"), AbortInput("client")]
 )
 
 
@@ -72,10 +86,24 @@ def _inputs(lanes: list[Any], tail: str, end: Input | None) -> list[Input]:
     return [PromptInput((1, 2), tail, 2, 1), *body, UsageInput(2, count, 1)]
 
 
+MODELS = ("a_names", "a_argsjson", "a_choice", "a_markers", "c_order")
+"""Rules that the generated output breaks, which is a model's doing: tools that nobody offered, arguments that are no
+JSON, no call where one was required, markers out of place, thoughts after the answer."""
+
+
 @settings(max_examples=300)
 @given(LANES, ASKS, st.sampled_from([PROMPT, THINKING, OFF]), ENDS)
 def test_the_rules_hold(lanes: list[Any], asks: dict[str, Any], tail: str, end: Input | None) -> None:
-    check_chat(sent(opening(stream=True, n=len(lanes), **asks), _inputs(lanes, tail, end)))
+    made = opening(stream=True, n=len(lanes), **asks)
+    report = assert_holds(session_of(made, _inputs(lanes, tail, end)), MODELS)
+    assert set(range(26, 80)) <= set(report.checked)
+
+
+@given(LANES, ASKS)
+def test_a_request_asks_for_what_it_was_made_of(lanes: list[Any], asks: dict[str, Any]) -> None:
+    """Otherwise the rules would judge by another request than the stages."""
+    ask = opening(stream=True, n=len(lanes), **asks).ask
+    assert ask_of(decode_request(json.dumps(request_of(ask)).encode())) == ask
 
 
 def test_hidden_reasoning_is_counted_where_ids_are_asked_for() -> None:
@@ -83,21 +111,25 @@ def test_hidden_reasoning_is_counted_where_ids_are_asked_for() -> None:
     asked = opening(
         stream=True, include_reasoning=False, return_token_ids=True, include_usage=True, continuous_usage=True
     )
-    inputs = session(tokens("hm</think>ok"), tail=THINKING)
-    made = sent(asked, inputs)
-    check_chat(made)
-    usages = [chunk["usage"]["completion_tokens"] for chunk in payloads(made.frames)[:-1]]
+    made = session_of(asked, session(tokens("hm</think>ok"), tail=THINKING))
+    assert {27, 69, 79} <= set(assert_holds(made).checked)
+    sent = payloads(made.events("served", "frame"))
+    usages = [chunk["usage"]["completion_tokens"] for chunk in sent[:-1]]
     assert usages[-2:] == [3, 3]
-    assert "token_ids" not in str(payloads(made.frames)[1:])
+    assert "token_ids" not in str(sent[1:])
 
 
 @pytest.mark.parametrize(
-    ("choice", "want"), [("auto", "tool_calls"), ("required", "tool_calls"), ("name:moon", "stop")]
-)
-def test_the_message_has_the_finish_reason_of_the_wire(choice: str, want: str) -> None:
-    asked = opening(stream=True, tool_choice=choice)
-    made = sent(asked, session(tokens('<tool_call>{"name": "moon"}</tool_call>')))
-    check_chat(made)
-    [said] = collect(made.semantic, named=asked.ask.named)
+    ("choice", "named", "want"),
+    [
+        ("auto", "stop", "tool_calls"), ("required", "stop", "tool_calls"),
+        ("name:moon", "stop", "stop"), ("name:moon", "tool_calls", "tool_calls"),
+    ],
+)  # fmt: skip
+def test_the_message_has_the_finish_reason_of_the_wire(choice: str, named: str, want: str) -> None:
+    asked = opening(stream=True, tool_choice=choice, named_finish=named)
+    made = session_of(asked, session(tokens('<tool_call>{"name": "moon"}</tool_call>')))
+    assert 66 in assert_holds(made).checked
+    [said] = collect(made.events("served", "semantic"), named=asked.ask.named)
     assert said.finish_reason == want
-    assert payloads(made.frames)[-2]["choices"][0]["finish_reason"] == want
+    assert payloads(made.events("served", "frame"))[-2]["choices"][0]["finish_reason"] == want

@@ -200,8 +200,8 @@ def test_what_no_encoder_can_take_is_refused(field: str) -> None:
 
 def test_an_unknown_role_is_answered_with_the_roles_there_are() -> None:
     error = refused(json.dumps({"messages": [{"role": "usr", "content": "a"}]}).encode())
-    roles = "system, developer, user, assistant, tool"
-    assert error.message == f"messages[0].role: invalid value 'usr'; expected one of {roles}"
+    roles = "'system', 'developer', 'user', 'assistant' or 'tool'"
+    assert error.message == f"messages[0].role: invalid value 'usr'; expected {roles}"
 
 
 def test_messages_stay_short() -> None:
@@ -223,8 +223,23 @@ def test_null_is_the_same_as_absent() -> None:
     assert decode(**dict.fromkeys(names)) == decode()
 
 
-def test_of_two_equal_keys_the_last_counts() -> None:
-    assert decode_request(b'{"messages":[{"role":"user","content":"a"}],"n":2,"n":3}').n == 3
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"messages":[{"role":"user","content":"a"}],"n":2,"n":2}', "n"),
+        (b'{"messages":[{"role":"user","content":"a","content":"b"}]}', "content"),
+        (b'{"messages":[{"role":"user","content":"a"}],"\\u006e":2, "n" : 3}', "n"),
+        (b'{"messages":[{"role":"user","content":"a"}],"x":{"y":[{"z":1,"z":{"z":2}}]}}', "z"),
+    ],
+)
+def test_a_key_twice_is_refused(body: bytes, key: str) -> None:
+    with pytest.raises(RequestError, match=f"'{key}' twice"):
+        decode_request(body)
+
+
+def test_what_only_looks_like_a_key_twice() -> None:
+    body = b'{"messages":[{"role":"user","content":"\\"a\\":1,\\"a\\":2 \\\\"}],"x":[{"n":1},{"n":":"}], "n": 2}'
+    assert decode_request(body).n == 2
 
 
 def test_defaults() -> None:

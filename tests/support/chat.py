@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +37,6 @@ from stages.sse import FRAMER
 from stages.stage import fold
 
 DATA = Path(__file__).parent.parent / "data"
-ENVELOPE = {
-    "id": "chatcmpl-7a1", "object": "chat.completion.chunk", "created": 1760000000, "model": "demo-1",
-    "system_fingerprint": "fp_demo",
-}  # fmt: skip
 TOOLS = (Tool("get_tide", parameters={}), Tool("get_wind", parameters={}))
 
 
@@ -100,38 +94,7 @@ def sdk(frames: Sequence[Frame]) -> openai.OpenAI:
     return openai.OpenAI(api_key="k", base_url="http://test/v1", http_client=client, max_retries=0)
 
 
-# --- golden streams -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Golden:
-    """A stream as it should be on the wire (``wire``, checked against its recorded length and hash)."""
-
-    name: str
-    elements: list[Any]
-    wire: bytes
-
-
-def wire_of(elements: Iterable[Any]) -> bytes:
-    """The body that golden elements stand for."""
-    body = b""
-    for element in elements:
-        text = element if isinstance(element, str) else json.dumps(
-            {**ENVELOPE, **element}, ensure_ascii=False, separators=(",", ":")
-        )  # fmt: skip
-        body += f"data: {text}\n\n".encode()
-    return body
-
-
-def goldens() -> dict[str, Golden]:
-    """The golden chat streams by name."""
-    made: dict[str, Golden] = {}
-    for line in (DATA / "chat_goldens.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        wire = wire_of(row["ev"])
-        assert (len(wire), hashlib.sha256(wire).hexdigest()[:16]) == (row["len"], row["sha"])
-        made[row["g"]] = Golden(row["g"], row["ev"], wire)
-    return made
+# --- the golden streams as semantic events ----------------------------------------------------------------------------
 
 
 def _logprob(token_id: int, piece: bytes, logprob: float) -> TokenLogprob:

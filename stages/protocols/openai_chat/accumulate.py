@@ -1,4 +1,7 @@
-"""Accumulator: a stream's chunks → the completion that the same request has without streaming."""
+"""Accumulator: a stream's chunks → the completion that the same request has without streaming.
+
+There is one: it makes our own answers to requests that do not stream, and reads streams as their client.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from stages.events import CommonChunk, Done, ErrorChunk
+from stages.protocols.openai_chat.calls import Calls, made_id
 from stages.protocols.openai_chat.chunks import (
     ChatChunk,
     ChatCompletion,
@@ -21,19 +26,10 @@ from stages.protocols.openai_chat.chunks import (
     Message,
     MessageFunction,
     MessageToolCall,
-    ToolCallDelta,
+    Metrics,
 )
 
 T = TypeVar("T")
-
-
-class CallState(msgspec.Struct):
-    """A call in the making."""
-
-    id: str = ""
-    type: str = "function"
-    name: str = ""
-    arguments: list[str] = []
 
 
 class ChoiceState(msgspec.Struct):
@@ -44,7 +40,7 @@ class ChoiceState(msgspec.Struct):
     refusal: list[str] = []
     reasoning: list[str] = []
     reasoning_content: list[str] = []
-    calls: dict[int, CallState] = {}
+    calls: Calls = msgspec.field(default_factory=Calls)
     logprobs: list[LogprobEntry] | None = None
     refusal_logprobs: list[LogprobEntry] | None = None
     token_ids: list[int] | None = None
@@ -59,11 +55,30 @@ class AccumulatorState(msgspec.Struct):
     choices: dict[int, ChoiceState] = {}
     usage: CompletionUsage | None = None
     prompt_token_ids: tuple[int, ...] | None = None
+    metrics: Metrics | UnsetType = UNSET
+    error: ErrorChunk | None = None
+    done: bool = False
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a stream ended. ``finished``: all its choices have a finish reason; ``done``: it said ``[DONE]``; ``error``:
+    the first error in it."""
+
+    finished: bool
+    done: bool
+    error: ErrorChunk | None
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing. A stream that only stops, with neither finish nor ``[DONE]``, was cut."""
+        return self.finished and self.done and self.error is None
 
 
 class Accumulator:
     """Collects chunks, our own or another server's: several entries in a chunk, text on the finish chunk and null for
-    absent are all taken. id, time, model and fingerprint are the first chunk's; the last usage wins."""
+    absent are all taken, entries of calls in any order (see ``calls``). id, time, model and fingerprint are the first
+    chunk's; the last usage wins. A call without an id gets one. A call without arguments in a choice that finished for
+    its calls has ``{}``."""
 
     def __init__(self, state: AccumulatorState | None = None) -> None:
         self._state = AccumulatorState() if state is None else copy.deepcopy(state)
@@ -72,15 +87,35 @@ class Accumulator:
         """A copy of what was collected so far, to continue from."""
         return copy.deepcopy(self._state)
 
+    def take(self, chunk: ChatChunk | CommonChunk) -> None:
+        """Take what comes next in a stream: a chunk, its error, its end. What follows ``[DONE]`` is passed over."""
+        if self._state.done:
+            return
+        if isinstance(chunk, ChatChunk):
+            self.add(chunk)
+        elif isinstance(chunk, Done):
+            self._state.done = True
+        elif isinstance(chunk, ErrorChunk):
+            self._state.error = self._state.error or chunk
+
+    @property
+    def ending(self) -> Ending:
+        """How the stream ended, if nothing more comes."""
+        choices = self._state.choices.values()
+        finished = bool(choices) and all(choice.finish_reason is not None for choice in choices)
+        return Ending(finished, self._state.done, self._state.error)
+
     def add(self, chunk: ChatChunk) -> None:
         """Take the next chunk. Raises nothing."""
         state = self._state
         if state.first is None:
-            state.first = msgspec.structs.replace(chunk, choices=(), usage=UNSET, prompt_token_ids=UNSET)
+            state.first = ChatChunk(chunk.id, chunk.created, chunk.model, chunk.system_fingerprint)
         if chunk.usage:
             state.usage = chunk.usage
         if chunk.prompt_token_ids:
             state.prompt_token_ids = chunk.prompt_token_ids
+        if chunk.metrics is not UNSET:
+            state.metrics = chunk.metrics
         for choice in chunk.choices:
             _add_choice(state.choices.setdefault(choice.index, ChoiceState()), choice)
 
@@ -93,9 +128,10 @@ class Accumulator:
             first.created,
             first.model,
             first.system_fingerprint,
-            tuple(_choice(index, state.choices[index]) for index in sorted(state.choices)),
+            tuple(_choice(first.id, index, state.choices[index]) for index in sorted(state.choices)),
             state.usage or CompletionUsage(0, 0, 0),
             UNSET if state.prompt_token_ids is None else state.prompt_token_ids,
+            state.metrics,
         )
 
 
@@ -124,22 +160,16 @@ def _add_delta(state: ChoiceState, delta: Delta) -> None:
         if text:
             pieces.append(text)
     for entry in delta.tool_calls or ():
-        _add_call(state.calls.setdefault(entry.index, CallState()), entry)
+        state.calls.add(entry)
 
 
-def _add_call(state: CallState, entry: ToolCallDelta) -> None:
-    state.id = entry.id or state.id
-    state.type = entry.type or state.type
-    if entry.function:
-        state.name = entry.function.name or state.name
-        if entry.function.arguments:
-            state.arguments.append(entry.function.arguments)
-
-
-def _choice(index: int, state: ChoiceState) -> CompletionChoice:
+def _choice(response: str, index: int, state: ChoiceState) -> CompletionChoice:
+    empty = "{}" if state.finish_reason in ("tool_calls", "function_call") else ""
     calls = tuple(
-        MessageToolCall(call.id, call.type, MessageFunction(call.name, "".join(call.arguments)))
-        for _, call in sorted(state.calls.items())
+        MessageToolCall(
+            call.id or made_id(response, index, place), call.type, MessageFunction(call.name, call.text or empty)
+        )
+        for place, call in enumerate(state.calls.made)
     )
     logprobs = None
     if state.logprobs is not None or state.refusal_logprobs is not None:

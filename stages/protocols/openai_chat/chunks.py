@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stages.events import ErrorChunk, FailureKind
+from stages.events import ErrorChunk, Failure, FailureKind
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,7 +34,8 @@ class FunctionDelta(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
-    """An entry of ``delta.tool_calls``; ``id`` and ``type`` on the first entry of an index only."""
+    """An entry of ``delta.tool_calls``; ``id`` and ``type`` on the first entry of an index only. ``index``: -1 where
+    another server sent none."""
 
     index: int
     id: str | UnsetType | None = UNSET
@@ -111,8 +112,24 @@ class CompletionUsage(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens_details: PromptDetails | UnsetType | None = UNSET
 
 
+class Metrics(msgspec.Struct, frozen=True, gc=False):
+    """Service times in ms, under the names that vLLM has where it has one. What was not measured is absent: a single
+    token has no gap. ``queue_time_ms``: from admission to the engine's first work; ``itl``: between tokens."""
+
+    queue_time_ms: float | UnsetType = UNSET
+    time_to_first_token_ms: float | UnsetType = UNSET
+    mean_itl_ms: float | UnsetType = UNSET
+    max_itl_ms: float | UnsetType = UNSET
+
+
+TIMINGS: dict[str, str] = {
+    "queue": "queue_time_ms", "ttft": "time_to_first_token_ms", "mean_gap": "mean_itl_ms", "max_gap": "max_itl_ms",
+}  # fmt: skip
+"""TimingInput name → key of Metrics."""
+
+
 class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="chat.completion.chunk"):
-    """One event of a stream. ``prompt_token_ids``: on the first chunk, only if asked for."""
+    """One event of a stream. ``prompt_token_ids``: on the first chunk, ``metrics``: on the last, if asked for."""
 
     whole: ClassVar[bool] = False
 
@@ -123,17 +140,18 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="
     choices: tuple[ChunkChoice, ...] = ()
     usage: CompletionUsage | UnsetType | None = UNSET
     prompt_token_ids: tuple[int, ...] | UnsetType | None = UNSET
+    metrics: Metrics | UnsetType = UNSET
 
     def wire(self) -> bytes:
         """One line of JSON. Raises UnicodeEncodeError on unpaired surrogates, which no parser sends."""
         head = _envelope("chat.completion.chunk", self.id, self.created, self.model, self.system_fingerprint)
-        if self.prompt_token_ids is UNSET:
+        if self.prompt_token_ids is UNSET and self.metrics is UNSET:
             usage = self.usage
             if usage is UNSET:
                 return head + _encode(self.choices) + b"}"
             if usage is None:
                 return head + _encode(self.choices) + b',"usage":null}'
-        return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids)
+        return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids, self.metrics)
 
 
 class MessageFunction(msgspec.Struct, frozen=True, gc=False):
@@ -185,22 +203,27 @@ class ChatCompletion(msgspec.Struct, frozen=True, gc=False, tag_field="object", 
     choices: tuple[CompletionChoice, ...] = ()
     usage: CompletionUsage | UnsetType | None = UNSET
     prompt_token_ids: tuple[int, ...] | UnsetType | None = UNSET
+    metrics: Metrics | UnsetType = UNSET
 
     def wire(self) -> bytes:
         """One line of JSON. Raises UnicodeEncodeError on unpaired surrogates, which no parser sends."""
         head = _envelope("chat.completion", self.id, self.created, self.model, self.system_fingerprint)
-        return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids)
+        return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids, self.metrics)
 
 
 Chunk: TypeAlias = ChatChunk | ChatCompletion
 
 
-def _tail(usage: CompletionUsage | UnsetType | None, ids: tuple[int, ...] | UnsetType | None) -> bytes:
+def _tail(
+    usage: CompletionUsage | UnsetType | None, ids: tuple[int, ...] | UnsetType | None, metrics: Metrics | UnsetType
+) -> bytes:
     parts = [b""]
     if usage is not UNSET:
         parts.append(b'"usage":' + _encode(usage))
     if ids is not UNSET:
         parts.append(b'"prompt_token_ids":' + _encode(ids))
+    if metrics is not UNSET:
+        parts.append(b'"metrics":' + _encode(metrics))
     return b",".join(parts) + b"}"
 
 
@@ -210,7 +233,7 @@ _RETRY: tuple[tuple[str, str], ...] = (("retry-after", "1"),)
 _FINAL: tuple[tuple[str, str], ...] = (("x-should-retry", "false"),)
 
 # kind → HTTP status, type, code where the failure names none, headers, message where the failure has none
-_ERRORS: dict[str, tuple[int, str, str | None, tuple[tuple[str, str], ...], str]] = {
+_ERRORS: dict[FailureKind, tuple[int, str, str | None, tuple[tuple[str, str], ...], str]] = {
     "bad_request": (400, "invalid_request_error", None, _FINAL, "The request is invalid."),
     "unauthorized": (401, "invalid_request_error", "invalid_api_key", _FINAL, "The API key is wrong or missing."),
     "not_found": (404, "invalid_request_error", "model_not_found", _FINAL, "There is no such model."),
@@ -235,6 +258,32 @@ def error_chunk(kind: FailureKind, message: str, code: str | None = None, param:
         "code": usual_code if code is None else code,
     }  # fmt: skip
     return ErrorChunk(status, {"error": body}, headers)
+
+
+_KINDS: dict[int, FailureKind] = {
+    400: "bad_request", 401: "unauthorized", 403: "unauthorized", 404: "not_found", 408: "timeout", 413: "too_large",
+    422: "bad_request", 429: "rate_limited", 503: "overloaded", 504: "timeout", 529: "overloaded",
+}  # fmt: skip
+
+
+_TYPES: dict[str, FailureKind] = {
+    "invalid_request_error": "bad_request", "requests": "rate_limited", "tokens": "rate_limited",
+    "insufficient_quota": "rate_limited", "authentication_error": "unauthorized", "server_error": "engine",
+}  # fmt: skip
+
+
+def failure_of(chunk: ErrorChunk) -> Failure:
+    """The failure that an error object, ours or another server's, tells of. Of one of ours, ``error_chunk`` makes the
+    same object again."""
+    error = chunk.body.get("error", {})
+    kind, code = error.get("type"), error.get("code")
+    told: FailureKind = _KINDS.get(chunk.status) or _TYPES.get(kind) or "engine"
+    for name, (_, its_type, its_code, *_) in _ERRORS.items():
+        # That the client is gone, no server tells the client.
+        if (its_type, its_code) == (kind, code) and name != "client_closed":
+            told = name
+            break
+    return Failure(told, error.get("message") or "", code, error.get("param"))
 
 
 # --- GET /v1/models -------------------------------------------------------------------------------------------------

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, cast, get_args
+from typing import Any, Final, Literal, cast
 
 import msgspec
+from msgspec import inspect
 
 from stages.errors import RequestError
 from stages.opening import Ask, Tool
+from stages.protocols.openai_chat.check import NO_CUSTOM, check, refused
+from stages.protocols.openai_chat.prompt import chosen
 from stages.protocols.openai_chat.request import (
     AllowedChoice,
-    AnyMessage,
-    AssistantMessage,
     ChatRequest,
     NamedChoice,
-    Part,
     StreamOptions,
 )
+from stages.strict import repeated_key
 
-_UNSUPPORTED = ("functions", "function_call", "modalities", "audio", "prediction", "web_search_options", "moderation")
-_DEPTH = 100
-_LONGEST = 500
-_KNOWN = frozenset(ChatRequest.__struct_fields__)
-_ROLES = ", ".join(str(kind.__struct_config__.tag) for kind in get_args(AnyMessage))
+_DEPTH: Final = 100
+_KNOWN: Final = frozenset(ChatRequest.__struct_fields__)
+_REQUEST: Final = inspect.type_info(ChatRequest)
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+StopScope = Literal["content", "reasoning", "arguments", "marker"]
+_SCOPES: Final[dict[str, tuple[StopScope, ...]]] = {
+    "content": ("content",), "reasoning": ("reasoning",), "tools": ("arguments", "marker"),
+}  # fmt: skip
 
 
 def decode_request(body: bytes) -> ChatRequest:
@@ -38,12 +42,8 @@ def decode_request(body: bytes) -> ChatRequest:
     try:
         request = msgspec.convert(fields, ChatRequest, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _refused(str(error)) from None
-    _check_messages(request)
-    _check_output(request)
-    _check_tools(request)
-    if request.continue_final_message and request.add_generation_prompt:
-        raise _bad("continue_final_message", "cannot be combined with add_generation_prompt")
+        raise _explained(str(error)) from None
+    check(request)
     return msgspec.structs.replace(
         request,
         max_tokens=request.max_completion_tokens or request.max_tokens,
@@ -60,11 +60,11 @@ def unknown_fields(body: bytes) -> tuple[str, ...]:
     try:
         return tuple(name for name in _names(body) if name not in _KNOWN)
     except (msgspec.DecodeError, RecursionError):
-        raise _bad(None, "The request body must be a JSON object.") from None
+        raise refused(None, "The request body must be a JSON object.") from None
 
 
-def ask_of(request: ChatRequest) -> Ask:
-    """What the request asks of the stages."""
+def ask_of(request: ChatRequest, reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both") -> Ask:
+    """What the request asks of the stages. ``reasoning_field``: the server's, where the request has none."""
     options = request.stream_options or StreamOptions()
     return Ask(
         stream=request.stream,
@@ -75,18 +75,30 @@ def ask_of(request: ChatRequest) -> Ask:
             if spec.function is not None
         ),
         tool_choice=_choice(request),
+        allowed=chosen(request) if isinstance(request.tool_choice, AllowedChoice) else (),
+        named_finish=request.named_finish_reason,
         parallel=request.parallel_tool_calls,
         include_reasoning=request.include_reasoning,
         stop=request.stops,
         include_stop=request.include_stop_str_in_output,
+        stop_scopes=_scopes(request),
         keep_special=not request.skip_special_tokens,
         ignore_eos=request.ignore_eos,
+        stop_ids=tuple(request.stop_token_ids),
         logprobs=request.logprobs,
         top_logprobs=request.top_logprobs,
+        end_token=request.end_token_logprob,
         return_token_ids=request.return_token_ids,
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
+        metrics=request.include_metrics,
+        reasoning_field=request.reasoning_field or reasoning_field,
     )
+
+
+def _scopes(request: ChatRequest) -> tuple[StopScope, ...]:
+    wanted = _SCOPES if request.stop_scopes is None else request.stop_scopes
+    return tuple(kind for name, kinds in _SCOPES.items() if name in wanted for kind in kinds)
 
 
 def _choice(request: ChatRequest) -> str:
@@ -98,29 +110,26 @@ def _choice(request: ChatRequest) -> str:
     return choice or ("auto" if request.tools else "none")
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------
-
-
-def _bad(param: str | None, wanted: str) -> RequestError:
-    text = wanted if param is None else f"{param}: {wanted}"
-    # A message may quote the request.
-    return RequestError(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", param=param)
+# --- JSON -----------------------------------------------------------------------------------------------------------
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except RecursionError:
-        raise _bad(None, "The request body is nested too deeply.") from None
+        raise refused(None, "The request body is nested too deeply.") from None
     except msgspec.ValidationError as error:
-        raise _refused(str(error)) from None
+        raise _explained(str(error)) from None
     except msgspec.DecodeError as error:
-        raise _bad(None, f"The request body is not valid JSON: {error}.") from None
+        raise refused(None, f"The request body is not valid JSON: {error}.") from None
     if not isinstance(value, dict):
-        raise _bad(None, "The request body must be a JSON object.")
+        raise refused(None, "The request body must be a JSON object.")
     fields = cast("dict[str, Any]", value)
     for name, item in fields.items():
         _check_shape(name[:100], item)
+    twice = repeated_key(body, fields)
+    if twice is not None:
+        raise refused(None, f"The request body has the key {twice!r:.100} twice in one object.")
     return fields
 
 
@@ -129,11 +138,11 @@ def _check_shape(name: str, value: Any) -> None:
     level: list[Any] = [value]
     for _ in range(_DEPTH):
         if any(isinstance(item, int) and not -(1 << 63) <= item < 1 << 64 for item in level):
-            raise _bad(name, "integers must fit in 64 bits")
+            raise refused(name, "integers must fit in 64 bits")
         level = [item for holder in level for item in _inside(holder)]
         if not level:
             return
-    raise _bad(name, "nested too deeply")
+    raise refused(name, "nested too deeply")
 
 
 def _inside(value: Any) -> Iterable[Any]:
@@ -147,7 +156,36 @@ _WHERE = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
-def _refused(text: str) -> RequestError:
+def _words(path: str) -> list[str]:
+    """The values that the field of a path may have, where they are words of a list."""
+    kinds: list[Any] = [_REQUEST]
+    words: list[str] = []
+    for name in re.sub(r"\[\d+\]", "", path).split("."):
+        structs = [kind for kind in _flat(kinds) if isinstance(kind, inspect.StructType)]
+        words = [str(kind.tag) for kind in structs if kind.tag_field == name]
+        kinds = [field.type for kind in structs for field in kind.fields if field.encode_name == name]
+    return words + [str(word) for kind in _flat(kinds) if isinstance(kind, inspect.LiteralType) for word in kind.values]
+
+
+def _flat(kinds: Iterable[Any]) -> Iterable[Any]:
+    """The types that unions and lists are made of."""
+    for kind in kinds:
+        if isinstance(kind, inspect.UnionType):
+            yield from _flat(kind.types)
+        elif isinstance(kind, inspect.ListType):
+            yield from _flat([kind.item_type])
+        elif isinstance(kind, inspect.Metadata):
+            yield from _flat([kind.type])
+        else:
+            yield kind
+
+
+def _listed(words: list[str]) -> str:
+    shown = [repr(word) for word in words]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+def _explained(text: str) -> RequestError:
     """msgspec's message, with its path ``$.a[0].b`` as the client writes it: ``a[0].b``."""
     where = _WHERE.search(text)
     path = where.group(1).replace("[...]", "").lstrip(".") if where else ""
@@ -157,71 +195,8 @@ def _refused(text: str) -> RequestError:
     if missing:
         path = f"{path}.{missing.group(1)}".lstrip(".")
         text = "this field is required"
-    if path.endswith(".role") and text.startswith("Invalid value"):
-        text += f"; expected one of {_ROLES}"
-    return _bad(path or None, text[:1].lower() + text[1:] if path else text)
-
-
-def _check_messages(request: ChatRequest) -> None:
-    for index, message in enumerate(request.messages):
-        path = f"messages[{index}].content"
-        if isinstance(message.content, list):
-            _check_parts(message.content, path, isinstance(message, AssistantMessage))
-        if isinstance(message, AssistantMessage) and message.content is None:
-            others = (message.tool_calls, message.refusal, message.reasoning, message.reasoning_content)
-            if not any(others):
-                raise _bad(path, "expected text, because the message has no tool_calls")
-
-
-def _check_parts(parts: list[Part], path: str, assistant: bool) -> None:
-    for index, part in enumerate(parts):
-        if part.type == "refusal" and assistant:
-            if part.refusal is None:
-                raise _bad(f"{path}[{index}].refusal", "expected text")
-        elif part.type != "text":
-            raise _bad(f"{path}[{index}]", f"parts of type {part.type!r} are not supported; this server takes text")
-        elif part.text is None:
-            raise _bad(f"{path}[{index}].text", "expected text")
-
-
-def _check_output(request: ChatRequest) -> None:
-    for name in _UNSUPPORTED:
-        value = getattr(request, name)
-        if value is not None and not (name == "modalities" and value == ["text"]):
-            raise _bad(name, "this field is not supported")
-    if request.stream_options is not None and not request.stream:
-        raise _bad("stream_options", "only allowed when stream is true")
-    if request.top_logprobs and not request.logprobs:
-        raise _bad("top_logprobs", "only allowed when logprobs is true")
-    if isinstance(request.stop, str):
-        if not request.stop:
-            raise _bad("stop", "a stop string must not be empty")
-    elif "" in request.stop:
-        raise _bad(f"stop[{request.stop.index('')}]", "a stop string must not be empty")
-    cap = request.max_completion_tokens or request.max_tokens
-    if cap is not None and request.min_tokens > cap:
-        raise _bad("min_tokens", f"expected at most {cap}, the largest number of tokens")
-
-
-def _check_tools(request: ChatRequest) -> None:
-    for index, spec in enumerate(request.tools):
-        if spec.type != "function":
-            raise _bad(f"tools[{index}].type", f"tools of type {spec.type!r} are not supported; expected 'function'")
-        if spec.function is None:
-            raise _bad(f"tools[{index}].function", "this field is required")
-    choice = request.tool_choice
-    if choice is None or choice == "none":
-        return
-    if not request.tools:
-        raise _bad("tool_choice", "only allowed when tools are given")
-    names = {spec.function.name for spec in request.tools if spec.function is not None}
-    if isinstance(choice, NamedChoice):
-        _check_name(choice.function.name, names, "tool_choice.function.name")
-    elif isinstance(choice, AllowedChoice):
-        for index, entry in enumerate(choice.allowed_tools.tools):
-            _check_name(entry.function.name, names, f"tool_choice.allowed_tools.tools[{index}].function.name")
-
-
-def _check_name(name: str, names: set[str], path: str) -> None:
-    if name not in names:
-        raise _bad(path, f"there is no tool named {name!r}")
+    if path.startswith("tool_choice.") and path.endswith(".type") and "'custom'" in text:
+        text = NO_CUSTOM
+    elif text.startswith("Invalid ") and (words := _words(path)):
+        text += f"; expected {_listed(words)}"
+    return refused(path or None, text[:1].lower() + text[1:] if path else text)

@@ -8,11 +8,12 @@
     CallEnd                nothing
     Tokens                 nothing, or (logprobs or token ids asked for) a carrier: a chunk with the delta ``{}``
     Finish                 a chunk with the delta ``{}`` and the finish reason
-    Usage                  a chunk without choices, if asked for
+    Usage                  a chunk without choices, if asked for; with the measured times, if those are asked for
     Failure                the error object; Done if streaming; nothing at all if the client is gone
     End                    Done, or (not streaming) the completion
     Marker, Dropped, Fault nothing
     Tick                   Tick while streaming
+    TimingInput            nothing; kept for the usage
 
 A carrier goes out at once and alone, before the chunks of the step's text: a machine cannot know whether its step still
 brings text, and entries that waited for it would reach the client a step late. So each step that generated tokens gives
@@ -50,6 +51,7 @@ from stages.events import (
     Semantic,
     Start,
     Tick,
+    TimingInput,
     TokenLogprob,
     Tokens,
     Usage,
@@ -58,6 +60,7 @@ from stages.message import finish_reason
 from stages.opening import Opening
 from stages.protocols.openai_chat.accumulate import Accumulator, AccumulatorState
 from stages.protocols.openai_chat.chunks import (
+    TIMINGS,
     ChatChunk,
     ChatCompletion,
     ChoiceLogprobs,
@@ -67,6 +70,7 @@ from stages.protocols.openai_chat.chunks import (
     Delta,
     FunctionDelta,
     LogprobEntry,
+    Metrics,
     PromptDetails,
     ToolCallDelta,
     TopEntry,
@@ -83,22 +87,24 @@ _ROLE = Delta("assistant", "")
 
 class Progress(msgspec.Struct):
     """A choice that was introduced and has not finished. ``open``: the semantic index of the open call, or -1;
-    ``whole``: every call so far is complete, but for the open one."""
+    ``whole``: every call so far is complete, but for the open one; ``left_out``: its end token was."""
 
     tokens: int = 0
     calls: int = 0
     open: int = -1
     whole: bool = True
+    left_out: bool = False
 
 
 class ChatSnapshot(msgspec.Struct, frozen=True):
-    """The encoder's state. ``message``: what was collected, when not streaming."""
+    """The encoder's state. ``message``: what was collected, when not streaming; ``times``: ms by key of Metrics."""
 
     live: dict[int, Progress]
     introduced: int
     prompt: int
     ended: bool
     message: AccumulatorState | None = None
+    times: dict[str, float] = {}
 
 
 class _Streaming:
@@ -116,9 +122,12 @@ class _Streaming:
         self._reasoning = ask.include_reasoning
         self._logprobs = ask.logprobs and ask.include_reasoning
         self._top = ask.top_logprobs
+        self._left_out = frozenset[int]() if ask.end_token else _ends(opening)
         self._ids = ask.return_token_ids and ask.include_reasoning
         self._prompt_ids = ask.return_token_ids
         self._asked = ask.include_usage
+        self._metrics = ask.metrics
+        self._times: dict[str, float] = {}
         self._running = ask.include_usage and ask.continuous_usage
         self._per_step = self._running or self._logprobs or self._ids
         self._no_usage: UnsetType | None = None if ask.include_usage else UNSET
@@ -131,10 +140,11 @@ class _Streaming:
             self._introduced = snapshot.introduced
             self._prompt = snapshot.prompt
             self._ended = snapshot.ended
+            self._times = dict(snapshot.times)
 
     def snapshot(self) -> ChatSnapshot:
         """See Machine."""
-        return ChatSnapshot(_copied(self._live), self._introduced, self._prompt, self._ended)
+        return ChatSnapshot(_copied(self._live), self._introduced, self._prompt, self._ended, times=dict(self._times))
 
     def step(self, event: Semantic, out: list[ChunkLayer]) -> None:
         """See Machine."""
@@ -192,9 +202,20 @@ class _Streaming:
         ids = event.ids if self._ids and event.ids else UNSET
         entries = None
         if self._logprobs and event.logprobs:
-            entries = ChoiceLogprobs(tuple(_entry(item, self._top) for item in event.logprobs))
+            shown = [_entry(item, self._top) for item in event.logprobs]
+            if self._left_out and not state.left_out:
+                self._leave_out(event.logprobs, shown, state)
+            entries = ChoiceLogprobs(tuple(shown)) if shown else None
         if entries is not None or ids is not UNSET:
             self._send(ChunkChoice(event.choice, _EMPTY, entries, None, UNSET, ids), state, out)
+
+    def _leave_out(self, items: tuple[TokenLogprob, ...], shown: list[LogprobEntry], state: Progress) -> None:
+        """One end token has no entry: the first, which is the one that ends the choice."""
+        for place, item in enumerate(items):
+            if item.id in self._left_out:
+                del shown[place]
+                state.left_out = True
+                return
 
     def _on_reasoning(self, event: Reasoning, out: list[ChunkLayer]) -> None:
         if not self._reasoning:
@@ -252,7 +273,12 @@ class _Streaming:
             CompletionDetails(event.reasoning),
             PromptDetails(event.cached),
         )
-        out.append(ChatChunk(self._id, self._created, self._model, self._fingerprint, (), usage))
+        metrics = Metrics(**self._times) if self._metrics and self._times else UNSET
+        out.append(ChatChunk(self._id, self._created, self._model, self._fingerprint, (), usage, metrics=metrics))
+
+    def _on_timing(self, event: TimingInput, _out: list[ChunkLayer]) -> None:
+        if event.name in TIMINGS:
+            self._times[TIMINGS[event.name]] = event.ns / 1e6
 
     def _on_failure(self, event: Failure, out: list[ChunkLayer]) -> None:
         if self._ended:
@@ -287,6 +313,7 @@ class _Streaming:
         Failure: _on_failure,
         End: _on_end,
         Tick: _on_tick,
+        TimingInput: _on_timing,
     }
 
 
@@ -314,6 +341,12 @@ class _Whole:
                 return
             elif isinstance(chunk, Done):
                 out.append(self._message.completion())
+
+
+def _ends(opening: Opening) -> frozenset[int]:
+    """The tokens that end an output."""
+    ask = opening.ask
+    return frozenset(ask.stop_ids if ask.ignore_eos else (*opening.tokenizer.eos, *ask.stop_ids))
 
 
 def _copied(live: dict[int, Progress]) -> dict[int, Progress]:

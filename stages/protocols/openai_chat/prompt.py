@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 from stages.protocols.openai_chat.request import (
+    AllowedChoice,
     AnyMessage,
     AssistantMessage,
     ChatRequest,
     Content,
     DeveloperMessage,
+    NamedChoice,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -25,10 +27,26 @@ def messages_of(request: ChatRequest) -> tuple[dict[str, Any], ...]:
 
 
 def tools_of(request: ChatRequest) -> tuple[dict[str, Any], ...]:
-    """The tools as chat templates take them; empty with ``tool_choice: "none"``, so that the model is not told."""
+    """The tools as chat templates take them. A model is told of no tool that ``tool_choice`` rules out: of none with
+    ``none``, of the named function alone, of the allowed ones."""
     if request.tool_choice == "none":
         return ()
-    return tuple(_without_none(msgspec.to_builtins(spec)) for spec in request.tools)
+    wanted = chosen(request)
+    return tuple(
+        _without_none(msgspec.to_builtins(spec))
+        for spec in request.tools
+        if not wanted or (spec.function is not None and spec.function.name in wanted)
+    )
+
+
+def chosen(request: ChatRequest) -> tuple[str, ...]:
+    """The names that ``tool_choice`` narrows the tools down to, in its order; empty: all may be called."""
+    choice = request.tool_choice
+    if isinstance(choice, NamedChoice):
+        return (choice.function.name,)
+    if isinstance(choice, AllowedChoice):
+        return tuple(dict.fromkeys(tool.function.name for tool in choice.allowed_tools.tools))
+    return ()
 
 
 def _message(message: AnyMessage) -> dict[str, Any]:
@@ -39,7 +57,7 @@ def _message(message: AnyMessage) -> dict[str, Any]:
         role = "system"
     elif isinstance(message, ToolMessage):
         role = "tool"
-    made: dict[str, Any] = {"role": role, "content": _text(message.content)}
+    made: dict[str, Any] = {"role": role, "content": _text(message.content or "")}
     if message.name is not None:
         made["name"] = message.name
     if isinstance(message, ToolMessage):
@@ -66,6 +84,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
+    if not text.strip():
+        # A call without arguments is also written so; templates loop over an object.
+        return {}
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

@@ -64,7 +64,8 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
-    """An earlier answer. Its reasoning may have either name."""
+    """An earlier answer. Its reasoning may have either name. ``function_call`` and ``audio``, which the SDK's own
+    messages carry as null, cannot be served."""
 
     content: Content | None = None
     name: str | None = None
@@ -72,12 +73,14 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assis
     reasoning: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: Any = None
+    audio: Any = None
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
-    """The result of a call."""
+    """The result of a call; null is an empty one."""
 
-    content: Content
+    content: Content | None
     tool_call_id: str
     name: str | None = None
 
@@ -89,11 +92,13 @@ AnyMessage: TypeAlias = SystemMessage | DeveloperMessage | UserMessage | Assista
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """``continuous_usage_stats`` needs ``include_usage``; ``include_obfuscation`` is accepted and has no effect."""
+    """``continuous_usage_stats`` needs ``include_usage``; ``include_obfuscation`` is accepted and has no effect;
+    ``keep_alive``: seconds of silence before a comment, 0: no comments, None: the server's."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
     include_obfuscation: bool | None = None
+    keep_alive: Annotated[float, Meta(ge=0, le=3600)] | None = None
 
 
 class FunctionSpec(msgspec.Struct, frozen=True):
@@ -129,7 +134,7 @@ class AllowedTools(msgspec.Struct, frozen=True):
     """A choice among some of the tools."""
 
     mode: Literal["auto", "required"]
-    tools: list[AllowedTool]
+    tools: Annotated[list[AllowedTool], Meta(min_length=1)]
 
 
 class NamedChoice(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
@@ -147,11 +152,26 @@ class AllowedChoice(msgspec.Struct, frozen=True, tag_field="type", tag="allowed_
 ToolChoice: TypeAlias = Literal["none", "auto", "required"] | NamedChoice | AllowedChoice
 
 
+class SchemaFormat(msgspec.Struct, frozen=True):
+    """A JSON Schema that the answer should satisfy."""
+
+    name: _Name
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """``type`` and, for a schema, its declaration. Whether it is enforced is the server's to say."""
+    """``json_schema`` goes with the type of that name. Accepted and recorded; no engine is held to it yet."""
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]
-    json_schema: dict[str, Any] | None = None
+    json_schema: SchemaFormat | None = None
+
+
+Effort: TypeAlias = (
+    Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"] | Annotated[float, Meta(ge=0, le=0.99)]
+)
+Scope: TypeAlias = Literal["content", "reasoning", "tools"]
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,8 +186,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     n: Annotated[int, Meta(ge=1, le=128)] = 1
     logprobs: bool = False
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] = 0
+    end_token_logprob: bool = True
+    """The token that ends a choice has an entry among the logprobs."""
     return_token_ids: bool = False
+    include_metrics: bool = False
     include_reasoning: bool = True
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] | None = None
+    """None: as the server is set."""
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
 
@@ -184,12 +209,17 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
     logit_bias: dict[_Natural, Annotated[float, Meta(ge=-100, le=100)]] = {}
     stop: str | Annotated[list[str], Meta(max_length=4)] = []
+    stop_scopes: Annotated[list[Scope], Meta(min_length=1)] | None = None
+    """The kinds of text in which stop strings are looked for; None: all. ``tools``: arguments, and the markers of the
+    format."""
     stop_token_ids: list[_Natural] = []
     ignore_eos: bool = False
 
     tools: list[ToolSpec] = []
     """Empty is the same as absent."""
     tool_choice: ToolChoice | None = None
+    named_finish_reason: Literal["stop", "tool_calls"] = "stop"
+    """The finish reason of a choice that called the function that ``tool_choice`` names."""
     parallel_tool_calls: bool = True
 
     add_generation_prompt: bool | None = None
@@ -197,7 +227,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool = False
     chat_template_kwargs: dict[str, Any] = {}
 
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: Effort | None = None
+    """A word, or (as SGLang has it) a number; ``none`` and 0 turn reasoning off."""
     verbosity: Literal["low", "medium", "high"] | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None
@@ -208,8 +239,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
 
-    # Official fields that change the answer and that no self-hosted model serves: anything but null is refused.
+    # Official fields that change the answer and that this server cannot serve: anything but null is refused, except for
+    # modalities ["text"].
     functions: Any = None
     function_call: Any = None
     modalities: Any = None

@@ -5,6 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
+from stages.protocols.rules.asked import Asked
+from stages.protocols.rules.asked import read as read_request
 from stages.protocols.rules.evidence import Evidence, Protocol
 from stages.protocols.rules.reading import Event, Reading
 from stages.protocols.rules.rule import Finding, Severity
@@ -18,6 +22,8 @@ from stages.protocols.rules.said_messages import of_whole as _messages_whole
 from stages.protocols.rules.said_responses import of_stream as _responses
 from stages.protocols.rules.said_responses import of_whole as _responses_whole
 
+_SHOWN = 200
+_encode = msgspec.json.Encoder().encode
 _STREAM = {"chat": _chat, "completions": _completions, "responses": _responses, "messages": _messages}
 _WHOLE = {
     "chat": _chat_whole, "completions": _completions_whole, "responses": _responses_whole, "messages": _messages_whole,
@@ -47,6 +53,11 @@ class Case:
         return self.evidence.request or {}
 
     @cached_property
+    def asked(self) -> Asked:
+        """The request, read, for rules that need it. Without one: what an empty request asks for."""
+        return read_request(self.request, self.evidence.protocol)
+
+    @cached_property
     def reading(self) -> Reading:
         """The body's blocks."""
         return Reading(self.evidence.body, self.evidence.first)
@@ -60,6 +71,22 @@ class Case:
     def failed(self) -> bool:
         """The stream has an error event."""
         return bool(self.said.errors)
+
+    @cached_property
+    def ended(self) -> bool:
+        """Nobody said that the body was cut off, so that what its end lacks was never sent."""
+        return self.evidence.marked not in ("truncated", "client_closed")
+
+
+def shown(value: object) -> str:
+    """A value as it is shown in ``seen``: compact JSON in one line, cut to 200 characters."""
+    if isinstance(value, str):
+        value = value[: _SHOWN + 1]
+    try:
+        text = _encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value) if isinstance(value, str | float) else type(value).__name__
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def at(event: Event, seen: str, want: str | None = None, severity: Severity | None = None) -> Finding:

@@ -9,7 +9,8 @@ import msgspec
 from stages.protocols.rules import chat, common, completions, framing, messages, recording, responses, transport
 from stages.protocols.rules.case import Case
 from stages.protocols.rules.evidence import Evidence, Need, Protocol
-from stages.protocols.rules.rule import Finding, Rule
+from stages.protocols.rules.reading import opens
+from stages.protocols.rules.rule import Finding, Rule, Severity
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
@@ -23,6 +24,9 @@ RULES: tuple[Rule, ...] = tuple(
 )
 """All rules, by number."""
 
+_ANY_BODY = frozenset((*(rule.number for rule in transport.RULES.all), 134, 136))
+"""The rules that hold for a body that is no stream, too: a whole one, an error's."""
+_LONGEST = 400
 Weight: TypeAlias = Literal["error", "warning"]
 
 
@@ -40,13 +44,15 @@ class Violation(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct, frozen=True):
     """What the rules say. ``counts``: breaches per rule, of which ``violations`` holds the first few of each;
-    ``checked``: numbers of the rules that were run; ``unchecked``: of those that apply but lack what they need, with
-    what that is."""
+    ``error_counts``: of these, the errors; ``checked``: numbers of the rules that were run; ``unchecked``: of those
+    that apply but lack what they need, with what that is: fields of Evidence; ``stream`` (the response is no event
+    stream but JSON); ``decoder`` (a stream of another server, or of a protocol that is not decoded)."""
 
     violations: tuple[Violation, ...]
     counts: dict[str, int]
     checked: tuple[int, ...]
     unchecked: dict[int, tuple[str, ...]]
+    error_counts: dict[str, int] = {}
 
     @property
     def errors(self) -> tuple[Violation, ...]:
@@ -59,6 +65,7 @@ def check(evidence: Evidence, *, keep: int = 20) -> Report:
     case = Case(evidence)
     violations: list[Violation] = []
     counts: dict[str, int] = {}
+    errors: dict[str, int] = {}
     checked: list[int] = []
     unchecked: dict[int, tuple[str, ...]] = {}
     for rule, missing in _applying(evidence.protocol, evidence):
@@ -68,22 +75,52 @@ def check(evidence: Evidence, *, keep: int = 20) -> Report:
         checked.append(rule.number)
         for count, finding in enumerate(rule.check(case), 1):
             counts[rule.name] = count
+            weight = _weight(finding.severity or rule.severity, evidence.own)
+            if weight == "error":
+                errors[rule.name] = errors.get(rule.name, 0) + 1
             if count <= keep:
-                violations.append(_weighed(rule, finding, evidence.own))
+                violations.append(_violation(rule, finding, weight))
     violations.sort(key=lambda one: (one.byte, one.rule))
-    return Report(tuple(violations), counts, tuple(checked), unchecked)
+    return Report(tuple(violations), counts, tuple(checked), unchecked, errors)
 
 
 def _applying(protocol: Protocol, evidence: Evidence) -> list[tuple[Rule, tuple[str, ...]]]:
     absent = {need for need in Need if getattr(evidence, need.value) is None}
-    return [
-        (rule, tuple(sorted(rule.needs & absent))) for rule in RULES if protocol in rule.protocols
-    ]
+    streamed = _is_stream(evidence)
+    rounded = evidence.own and protocol in recording.ROUNDED
+    found: list[tuple[Rule, tuple[str, ...]]] = []
+    for rule in RULES:
+        if protocol in rule.protocols:
+            missing: tuple[str, ...] = tuple(sorted(rule.needs & absent))
+            if not streamed and rule.number not in _ANY_BODY:
+                missing = ("stream",)
+            elif not rounded and rule.check is recording.x_round:
+                missing = (*missing, "decoder")
+            found.append((rule, missing))
+    return found
 
 
-def _weighed(rule: Rule, finding: Finding, own: bool) -> Violation:
-    severity = finding.severity or rule.severity
-    weight: Weight = "error" if severity == "E" or (severity == "O" and own) else "warning"
-    return Violation(
-        rule.name, rule.key, weight, finding.frame, finding.byte, finding.seen, finding.want or rule.text
-    )
+def _is_stream(evidence: Evidence) -> bool:
+    """The body is a stream, or should be one: its status and its request (its media type, where that is not known) do
+    not say otherwise."""
+    refused = evidence.http is not None and evidence.http.status != 200
+    if evidence.request is None:
+        unasked = evidence.http is not None and ("content-type", "application/json") in evidence.http.headers
+    else:
+        unasked = evidence.request.get("stream") is not True
+    return not (refused or unasked) or opens(evidence.body) is True
+
+
+def _weight(severity: Severity, own: bool) -> Weight:
+    return "error" if severity == "E" or (severity == "O" and own) else "warning"
+
+
+def _violation(rule: Rule, finding: Finding, weight: Weight) -> Violation:
+    want = rule.text if finding.want is None else _plain(finding.want)
+    return Violation(rule.name, rule.key, weight, finding.frame, finding.byte, _plain(finding.seen), want)
+
+
+def _plain(text: str) -> str:
+    """Not too long, and UTF-8 whatever the body has."""
+    short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return short.encode("utf-8", "backslashreplace").decode()

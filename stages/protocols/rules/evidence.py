@@ -68,8 +68,8 @@ class EngineChoice(msgspec.Struct, frozen=True):
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What the engine was asked and generated. ``prompt``: tokens; ``prompt_ids``: empty where unknown; ``markers``: the
-    literals of the parser's format, empty where none is active; ``constrained``: the output was held to a grammar."""
+    """What the engine was asked and generated. ``prompt``: tokens; ``prompt_ids``: empty where unknown; ``markers``:
+    the literals of the parser's format, empty where none is active; ``constrained``: a grammar held the output."""
 
     choices: dict[int, EngineChoice]
     prompt: int | None = None
@@ -93,9 +93,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     said anything. The other fields are what rules may need, None where it is not known:
 
     ``request``: the request's body as a JSON value; ``meant``: the messages that the parser sent to the encoder;
-    ``whole``: the body of the same request without streaming, from the same tokens; ``replayed``: the body that encoding
-    the recorded semantic events again gives; ``other``: a stream of the same semantic events in another protocol, with
-    that protocol; ``effort``: rules may take a multiple of the time that reading the body takes (True), or not (None).
+    ``whole``: the body of the same request without streaming, from the same tokens; ``replayed``: the body that
+    encoding the recorded semantic events again gives; ``other``: a stream of the same semantic events in another
+    protocol, with that protocol; ``effort``: rules may take a multiple of the time that reading the body takes (True),
+    or not (None).
     """
 
     body: bytes

@@ -1,7 +1,7 @@
 """Rule and Finding: a numbered invariant as a small pure check.
 
-A check takes the Case (the evidence, read) and yields what breaks it. Its first docstring line says what is right: it is
-what people are shown. It may rely on every need that it names, and on nothing else being there. Total: whatever the
+A check takes the Case (the evidence, read) and yields what breaks it. Its first docstring line says what is right:
+people are shown it. It may rely on every need that it names, and on nothing else being there. Total: whatever the
 body holds, it raises nothing; what is another rule's to report it passes over. Linear in the body.
 """
 
@@ -69,9 +69,7 @@ class Rules:
 
         def register(check: Check) -> Check:
             text = (inspect.getdoc(check) or "").split("\n\n")[0].replace("\n", " ")
-            self.all.append(
-                Rule(number, key, severity, text, protocols or self._protocols, frozenset(needs), check)
-            )
+            self.all.append(Rule(number, key, severity, text, protocols or self._protocols, frozenset(needs), check))
             return check
 
         return register

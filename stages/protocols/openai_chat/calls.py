@@ -1,0 +1,111 @@
+"""Calls in the making: which call of its choice an entry of ``delta.tool_calls`` belongs to, and what it adds.
+
+Our own entries have an index each, and the header first. Other servers leave the index out, or give every call the same
+one; they send the id late, twice or never, the name late or with every fragment, and mix the entries of several calls.
+
+    index known, and neither its id nor its name is another one   the call of that index
+    index known, but with another id, or without id another name   a new call, which has the index from now on
+    no index, but an id                                            the call of that id, or a new one
+    no index, no id, but a name where the last call has one        a new call
+    no index, no id                                                the last call
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from stages.parse.arguments import END, MORE, JsonScanner, JsonState
+from stages.parse.writer import call_id
+from stages.protocols.openai_chat.chunks import ToolCallDelta
+
+_SPACE: Final = " \t\r\n"
+
+
+class CallState(msgspec.Struct):
+    """A call so far; "" where nothing came yet. ``arguments``: fragments, none of them empty."""
+
+    id: str = ""
+    type: str = "function"
+    name: str = ""
+    arguments: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The arguments so far."""
+        return "".join(self.arguments)
+
+
+class Calls(msgspec.Struct):
+    """The calls of one choice, in order of appearance. ``at``: index on the wire → place in ``made``."""
+
+    made: list[CallState] = []
+    at: dict[int, int] = {}
+
+    def add(self, entry: ToolCallDelta) -> int:
+        """Take an entry; returns the place of its call."""
+        name = entry.function.name if entry.function else None
+        place = self._place(entry.index, entry.id or "", name or "")
+        call = self.made[place]
+        call.id = call.id or entry.id or ""
+        call.type = entry.type or call.type
+        if entry.function:
+            call.name = call.name or entry.function.name or ""
+            if entry.function.arguments:
+                call.arguments.append(entry.function.arguments)
+        return place
+
+    def _place(self, index: int, number: str, name: str) -> int:
+        known = self.at.get(index) if index >= 0 else len(self.made) - 1
+        if known is None or known < 0:
+            return self._new(index)
+        call = self.made[known]
+        if number:
+            other = number != call.id and (bool(call.id) or index < 0)
+        else:
+            other = bool(name and call.name) and (index < 0 or name != call.name)
+        if not other:
+            return known
+        found = [place for place, call in enumerate(self.made) if number and call.id == number]
+        return found[0] if found else self._new(index)
+
+    def _new(self, index: int) -> int:
+        self.made.append(CallState())
+        if index >= 0:
+            self.at[index] = len(self.made) - 1
+        return len(self.made) - 1
+
+
+def made_id(response: str, choice: int, place: int) -> str:
+    """The id of a call that was sent without one: the same whenever the response is read again."""
+    return call_id(response, choice, place)
+
+
+class ObjectScan(msgspec.Struct):
+    """Tells when the arguments that were fed are one whole JSON object."""
+
+    json: JsonState | None = None
+    begun: bool = False
+    ended: bool = False
+    bad: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """They are one now."""
+        return self.ended and not self.bad
+
+    def feed(self, text: str) -> None:
+        """The next fragment."""
+        if not self.begun:
+            text = text.lstrip(_SPACE)
+            self.begun = bool(text)
+            self.bad = bool(text) and text[0] != "{"
+        if self.ended:
+            self.bad = self.bad or bool(text.strip(_SPACE))
+        elif text and not self.bad:
+            scanner = JsonScanner(self.json)
+            end = scanner.feed(text, 0)
+            self.ended = scanner.status == END
+            self.bad = bool(text[end:].strip(_SPACE)) if self.ended else scanner.status != MORE
+            self.json = scanner.snapshot()
