@@ -27,11 +27,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     record: Literal["full", "lean", "off"] = "full"
     sample: float = 1.0
     durability: Literal["default", "strict"] = "default"
+    validate: float = 0.0
+    """The share of recorded sessions that is held to the protocol rules."""
+    keys: tuple[bytes, ...] = ()
+    """Digests of the API keys that requests may carry; none: anybody may ask."""
+    allow_origins: tuple[str, ...] = ()
+    """Origins whose pages a browser lets ask; ``*``: all."""
     max_body: int = 8 << 20
     body_timeout: float = 60.0
     """How long a client may take to send a request body."""
     commit_after: float = 10.0
+    """When the status of a stream is sent, if admission takes longer than this or ``keep_alive``."""
     keep_alive: float = 15.0
+    """Silence after which a stream gets a comment; 0: never. Requests may ask for another."""
+    stall: Literal["wait", "detach", "abort"] = "abort"
+    """What becomes of a client that takes nothing of what is written to it for ``stall_after``."""
+    stall_after: float = 60.0
     shutdown_grace: float = 5.0
     """How long running sessions may finish after a stop signal before they are aborted."""
     allow_forced: bool = False

@@ -10,7 +10,7 @@ import anyio.to_thread
 from pipeline.channels import Tap
 from stages.events import Layer, Sent
 from stages.opening import Opening
-from store.api import Batch, EventStore, SessionWriter
+from store.api import Batch, Ended, EventStore, SessionWriter
 
 Record: TypeAlias = Literal["full", "lean", "off"]
 
@@ -24,6 +24,11 @@ class SessionRecorder:
         self.elapsed = elapsed
         """ns since the opening, now."""
         self.strict = strict and writer is not None
+
+    @property
+    def recorded(self) -> bool:
+        """The session is one of the sample, and there is a store."""
+        return self._writer is not None
 
     def tap(self, track: str, layer: Layer) -> Tap:
         """A tap that appends to (track, layer), seq from 0."""
@@ -45,7 +50,7 @@ class SessionRecorder:
         if self._writer is not None:
             self._writer.append(Batch("socket", "frame", 0, self.elapsed(), [Sent(seq, size)]))
 
-    def close(self, state: Literal["closed", "aborted"]) -> None:
+    def close(self, state: Ended) -> None:
         """The session is over."""
         if self._writer is not None:
             self._writer.close(state)

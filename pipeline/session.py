@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from math import inf
 from typing import Any, Literal, NoReturn
 
 import anyio
@@ -20,6 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from pipeline.channels import Tap, run_stage, send
 from pipeline.engines.base import EngineStream, Watch
 from pipeline.recorder import SessionRecorder
+from pipeline.timings import Timings
 from stages.catalog import Layers
 from stages.events import (
     AbortInput,
@@ -29,7 +31,6 @@ from stages.events import (
     Finish,
     Frame,
     Input,
-    PromptInput,
     Semantic,
     Tick,
     UsageInput,
@@ -86,8 +87,8 @@ class Session:
         commit_after: float = 10.0,
         keep_alive: float = 15.0,
     ) -> None:
-        """``channel_size``: lists per channel; ``commit_after``, ``keep_alive``: seconds; ``keep_alive`` 0: no
-        further comments."""
+        """``channel_size``: lists per channel; ``commit_after``: seconds until a stream begins without admission;
+        ``keep_alive``: seconds without a frame until there is a comment; 0: none but the one that begins it."""
         self.opening = opening
         self._layers = layers
         self._stream = stream
@@ -97,17 +98,24 @@ class Session:
         self._keep_alive = keep_alive
         self.aborted_by: AbortBy | None = None
         """Who, other than the engine, ended the session."""
+        self._timings = Timings(recorder.elapsed) if opening.ask.metrics else None
         self._waiting = anyio.CancelScope()
         self._receiving = False
         self._tick_due = False
-        self._silent = True
-        self._admitted = anyio.Event()
+        self._tick_at = inf
+        """When the client will have heard nothing for too long; frames put it off."""
+        self._framed = anyio.Event()
         self._over = False
         self.last: Input | None = None
         """What the engine said last."""
         self.ended = False
         """The semantic layer has ended: what is still to come are the last frames."""
         self._frames_in, self.frames = self._channel()
+
+    @property
+    def keep_alive(self) -> float:
+        """Seconds of silence before a comment; 0: never."""
+        return self._keep_alive
 
     def _channel(self) -> tuple[MemoryObjectSendStream[list[Any]], MemoryObjectReceiveStream[list[Any]]]:
         return anyio.create_memory_object_stream[list[Any]](self._channel_size)
@@ -167,7 +175,7 @@ class Session:
                 run_stage, layers.encoder.start(opening), semantic, chunks_in, tap("served", "chunk"),
                 self._encoder_failed,
             )  # fmt: skip
-            start(run_stage, layers.framer.start(opening), chunks, self._frames_in, tap("served", "frame"))
+            start(run_stage, layers.framer.start(opening), chunks, self._frames_in, self._heard(tap("served", "frame")))
 
     def _start_parser(self) -> Machine[Input, Semantic]:
         try:
@@ -184,6 +192,17 @@ class Session:
                 self.ended = True
 
         return noted
+
+    def _heard(self, tap: Tap) -> Tap:
+        """Frames are what ends a silence: of inputs that give none a client hears nothing."""
+
+        def heard(events: list[Any], causes: list[int], /) -> None:
+            tap(events, causes)
+            self._tick_at = anyio.current_time() + self._keep_alive if self._keep_alive else inf
+            self._tick_due = False
+            self._framed.set()
+
+        return heard
 
     def _parser_failed(self, error: Exception) -> list[Any]:
         self._stage_failed(self._layers.semantic.id, error)
@@ -202,19 +221,26 @@ class Session:
         tap = self.recorder.tap("input", "engine")
         ticker = anyio.CancelScope()
         if self.opening.ask.stream:
+            self._tick_at = anyio.current_time() + min(self._commit_after, self._keep_alive or inf)
             tasks.start_soon(self._ticker, ticker)
         async with outbox:
             while not self._over:
-                # One scope for many receives: making one costs as much as a hop. It is cancelled only while the stream
-                # is awaited, so nothing is lost in a send.
+                late: list[Input] = []
+                # One scope for many receives: making one costs as much as a hop.
                 with anyio.CancelScope() as self._waiting:
-                    await self._pass_on(outbox, tap)
-                await self._pass(self._interruptions(), outbox, tap)
+                    late = await self._pass_on(outbox, tap)
+                await self._pass([*late, *self._interruptions()], outbox, tap)
         ticker.cancel()
 
-    async def _pass_on(self, outbox: MemoryObjectSendStream[list[Input]], tap: Tap) -> None:
+    async def _pass_on(self, outbox: MemoryObjectSendStream[list[Input]], tap: Tap) -> list[Input]:
+        """Pass on what the engine gives, until the end or an interruption. Returns what came with the interruption:
+        once the scope is cancelled, a channel that is full would lose it."""
         while not self._over and not self._interrupted:
-            await self._pass(await self._received(), outbox, tap)
+            events = await self._received()
+            if self._waiting.cancel_called:
+                return events
+            await self._pass(events, outbox, tap)
+        return []
 
     async def _pass(self, events: list[Input], outbox: MemoryObjectSendStream[list[Input]], tap: Tap) -> None:
         if events:
@@ -231,12 +257,12 @@ class Session:
             return []
         finally:
             self._receiving = False
-        self._silent = False
-        if isinstance(events[0], PromptInput):
-            self._admitted.set()
         self.last = events[-1]
         self._over = isinstance(self.last, UsageInput | ErrorInput)
-        return events
+        if self._over:
+            # It was faster than who wanted to end it in the same moment.
+            self.aborted_by = None
+        return events if self._timings is None else self._timings.told(events)
 
     @property
     def _interrupted(self) -> bool:
@@ -250,25 +276,21 @@ class Session:
         if self.aborted_by is not None:
             self._over = True
             return [AbortInput(self.aborted_by)]
-        return [Tick()] if tick and self._silent else []
+        return [Tick()] if tick else []
 
     async def _ticker(self, scope: anyio.CancelScope) -> None:
-        """A tick after ``commit_after`` seconds without admission, which decides the status; then one after every
-        ``keep_alive`` seconds without an input."""
+        """A tick whenever the client has heard nothing for ``keep_alive`` seconds; the first after ``commit_after``
+        already, which decides the status. The next silence begins with the frame that the tick becomes."""
         with scope:
-            with anyio.move_on_after(self._commit_after):
-                await self._admitted.wait()
-            if not self._admitted.is_set():
-                self._tick()
-            while self._keep_alive > 0:
-                self._silent = True
-                await anyio.sleep(self._keep_alive)
-                if self._silent:
-                    self._tick()
-
-    def _tick(self) -> None:
-        self._tick_due = True
-        self._interrupt()
+            while self._tick_at < inf:
+                wait = self._tick_at - anyio.current_time()
+                if wait > 0:
+                    await anyio.sleep(wait)
+                else:
+                    self._framed = anyio.Event()
+                    self._tick_due = True
+                    self._interrupt()
+                    await self._framed.wait()
 
 
 _PARSER_FAILED: tuple[Semantic, ...] = (

@@ -17,7 +17,8 @@ from store.api import StoreError, Trace
 Found: TypeAlias = tuple[str, Trace | Unreadable]
 """Where a session comes from, and the session, or why it cannot be read."""
 
-_STORES = (".db", ".sqlite", ".sqlite3")
+STORES = (".db", ".sqlite", ".sqlite3")
+"""How the names of stores end, in a folder."""
 
 
 def run_replay(
@@ -75,7 +76,7 @@ def _source(source: str) -> Iterator[Found]:
     path = Path(source)
     if path.is_dir():
         for file in sorted(path.rglob("*")):
-            if file.is_file() and (file.name.endswith(trace.SUFFIXES) or file.suffix in _STORES):
+            if file.is_file() and (file.name.endswith(trace.SUFFIXES) or file.suffix in STORES):
                 yield from _file(str(file))
     else:
         yield from _file(source)

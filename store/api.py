@@ -7,7 +7,7 @@ gaps. Tracks: ``input`` (engine layer), ``served`` (the three derived layers), `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -19,9 +19,15 @@ from stages.opening import Opening
 Mode: TypeAlias = Literal["full", "lean"]
 """``full``: all layers; ``lean``: the engine layer, plus a digest per derived layer. (``off`` opens no session.)"""
 
-State: TypeAlias = Literal["open", "closed", "aborted", "torn", "incomplete"]
-"""``open``: its writer lives; ``closed``: ended by itself (also by an error); ``aborted``: somebody ended it; ``torn``:
-its writer died; ``incomplete``: the store failed or lagged and records were lost."""
+Ended: TypeAlias = Literal["closed", "aborted", "detached"]
+"""``closed``: ended by itself (also by an error); ``aborted``: somebody ended it; ``detached``: ended by itself, but
+its client did not get all of it."""
+
+ENDED: tuple[Ended, ...] = ("closed", "aborted", "detached")
+
+State: TypeAlias = Literal["open", "torn", "incomplete"] | Ended
+"""``open``: its writer lives; ``torn``: its writer died; ``incomplete``: the store failed or lagged and records were
+lost; else how it ended."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +85,12 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """``track/layer`` → number of records."""
     digests: dict[str, Digest] = {}
     """``track/layer`` → digest, where the mode is ``lean``."""
+    validated: bool = False
+    """The protocol rules were run over what it served; the next two say what they found."""
+    rules: dict[str, int] = {}
+    """Broken rule (``INV-044``) → how often."""
+    rule_errors: int = 0
+    """How many of these breaches are errors; the others are warnings."""
 
 
 class Trace(msgspec.Struct, kw_only=True):
@@ -105,6 +117,10 @@ class SessionNotFound(StoreError):
     """No session of this id (or unique prefix of an id)."""
 
 
+class StillOpen(StoreError):
+    """The session is being recorded: it has no end to be judged by."""
+
+
 class SequenceConflict(StoreError):
     """Other records are already stored at this identity."""
 
@@ -129,7 +145,7 @@ class SessionWriter(Protocol):
         """Queue a batch. Never blocks, never raises on a failing store: the session becomes ``incomplete``."""
         ...
 
-    def close(self, state: Literal["closed", "aborted"]) -> None:
+    def close(self, state: Ended) -> None:
         """Queue the end: seals what is in the journal and completes the projection. Once; appends after it raise
         ValueError."""
         ...
@@ -164,6 +180,11 @@ class EventStore(Protocol):
 
     def save(self, traces: Iterable[Trace]) -> int:
         """Import whole sessions; returns how many were new. Raises SequenceConflict if one has other records."""
+        ...
+
+    def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:
+        """Note in the projection of an ended session what the protocol rules found, in place of what was noted before;
+        see ``SessionInfo.rules``, ``rule_errors``. Raises SessionNotFound, StillOpen, StoreUnavailable."""
         ...
 
     def flush(self) -> None:

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, Literal
+from typing import Any
 
 from stages.opening import Opening
 from store import codec
-from store.api import Batch, Mode, Record, SequenceConflict, SessionInfo, State, StoreError, StoreUnavailable, Trace
+from store.api import (
+    ENDED,
+    Batch,
+    Ended,
+    Mode,
+    Record,
+    SequenceConflict,
+    SessionInfo,
+    State,
+    StoreError,
+    StoreUnavailable,
+    Trace,
+)
 from store.projection import Projection
-from store.rules import Counters, Key, check_batch, not_found, ordered, saved_info, stored_in
+from store.rules import Counters, Key, check_batch, not_found, noted, ordered, saved_info, stored_in
 
 _WORD = re.compile(r"\w+")
 _TERM = re.compile(r'"([^"]*)"?|(\S+)')
 
 
 class _Held:
-    """A session. ``live``: it has a writer. ``given``: its projection, where it was imported."""
+    """A session. ``live``: it has a writer. ``given``: its projection, where it was imported. ``noted``: what the
+    protocol rules found."""
 
     def __init__(self, opening: Opening, mode: Mode, given: SessionInfo | None = None) -> None:
         self.opening = opening
         self.mode: Mode = mode
         self.state: State = given.state if given else "open"
         self.given = given
+        self.noted: tuple[Mapping[str, int], int] | None = None
         self.live = given is None
         self.records: dict[Key, list[Record]] = {}
         self.projection = Projection(opening, mode)
@@ -33,8 +47,10 @@ class _Held:
 
     def info(self) -> SessionInfo:
         """The projection now."""
-        if self.given is not None:
-            return self.given
+        info = self.given or self._projected()
+        return info if self.noted is None else noted(info, *self.noted)
+
+    def _projected(self) -> SessionInfo:
         counts = {f"{track}/{layer}": len(held) for (track, layer), held in self.records.items()}
         digests = {f"{track}/{layer}": held.value() for (track, layer), held in self.digests.items()}
         return self.projection.info(self.state, counts, digests)
@@ -109,19 +125,19 @@ class MemoryWriter:
                 f"{self._opening.session}, {key}, seq {first}: other records are stored there already."
             )
         rest = mine[len(theirs) :]
-        if rest and held.state in ("closed", "aborted"):
+        if rest and held.state in ENDED:
             raise SequenceConflict(f"{self._opening.session}, {key}, seq {len(records)}: the session has ended before.")
         records += rest
         held.projection.add(key, batch.at, [record.event for record in rest])
 
-    def close(self, state: Literal["closed", "aborted"]) -> None:
+    def close(self, state: Ended) -> None:
         """See SessionWriter."""
         if self._closed:
             raise ValueError("closed already")
         self._closed = True
         if self._held is not None and self._lost is None:
             self._held.live = False
-            if self._held.state not in ("closed", "aborted"):
+            if self._held.state not in ENDED:
                 self._held.state = state
 
     def committed(self) -> Future[None]:
@@ -220,6 +236,14 @@ class MemoryStore:
             held = self._find(session)
             records = {key: list(records) for key, records in held.records.items()}
             return Trace(opening=held.opening, info=held.info(), records=ordered(records))
+
+    def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:
+        """See EventStore."""
+        with self.lock:
+            self.check_open()
+            held = self._find(session)
+            noted(held.info(), rules, errors)
+            held.noted = dict(rules), errors
 
     def flush(self) -> None:
         """See EventStore."""

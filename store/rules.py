@@ -9,7 +9,7 @@ from typing import TypeAlias, TypedDict, TypeVar
 import msgspec
 
 from stages.events import LAYERS, Layer
-from store.api import Batch, Mode, SessionInfo, SessionNotFound, Trace
+from store.api import Batch, Mode, SessionInfo, SessionNotFound, StillOpen, Trace
 
 Key: TypeAlias = tuple[str, Layer]
 """(track, layer)."""
@@ -80,6 +80,13 @@ def saved_info(trace: Trace) -> SessionInfo:
     counts = {f"{track}/{layer}": len(records) for (track, layer), records in trace.records.items() if records}
     state = "torn" if trace.info.state == "open" else trace.info.state
     return msgspec.structs.replace(trace.info, session=trace.opening.session, state=state, events=counts)
+
+
+def noted(info: SessionInfo, rules: Mapping[str, int], errors: int) -> SessionInfo:
+    """The projection with what the protocol rules found. Raises StillOpen."""
+    if info.state == "open":
+        raise StillOpen(f"session {info.session} is still being recorded; wait for its end.")
+    return msgspec.structs.replace(info, validated=True, rules=dict(sorted(rules.items())), rule_errors=errors)
 
 
 def not_found(session: str, candidates: list[str]) -> SessionNotFound:

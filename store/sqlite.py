@@ -11,7 +11,7 @@ import atexit
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,9 +23,9 @@ from sqlite_utils import Database
 from stages.opening import Opening
 from store import block
 from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreError, StoreUnavailable, Trace
-from store.rules import Counters, Key, not_found
+from store.rules import Counters, Key, not_found, noted
 from store.sqlite_commit import Committer, identity
-from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions
+from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions, update_rules
 from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, unavailable
 from store.sqlite_settle import is_torn, project, sweep, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
@@ -77,6 +77,11 @@ class SqliteStore:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
+    @property
+    def path(self) -> str:
+        """The file, absolute."""
+        return self._path
+
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed:
@@ -109,6 +114,19 @@ class SqliteStore:
         except OverflowError as error:
             raise StoreError(f"session {trace.opening.session}: a number in it cannot be stored ({error}).") from error
         return new
+
+    def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:
+        """See EventStore. After all that was queued before."""
+        self._call(partial(self._note, session, rules, errors)).result()
+
+    def _note(self, session: str, rules: Mapping[str, int], errors: int) -> None:
+        try:
+            conn = self._committer.connected()
+            with transaction(conn):
+                stored = self._find(conn, session)
+                update_rules(conn, stored.id, noted(self._shown(stored), rules, errors))
+        except SQLITE_ERRORS as error:
+            raise unavailable(self._path, error) from error
 
     def flush(self) -> None:
         """See EventStore."""

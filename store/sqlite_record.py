@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from store import block, codec, opening
-from store.api import CorruptRecord, SequenceConflict, State, StoreError, Trace
+from store.api import ENDED, CorruptRecord, SequenceConflict, State, StoreError, Trace
 from store.rules import Key, saved_info, stored_in
 from store.sqlite_rows import (
     Stored,
@@ -143,7 +143,7 @@ class Recording:
                 f"session {name} is in the store with another opening; give the new one an id of its own."
             )
         session.row = there.id
-        session.shut = there.info.state in ("closed", "aborted")
+        session.shut = there.info.state in ENDED
         if not session.shut:
             settle(conn, there, "open", self.squeeze)
             conn.execute("UPDATE sessions SET epoch=? WHERE id=?", (self.epoch, there.id))

@@ -19,11 +19,13 @@ T = TypeVar("T")
 
 COLUMNS = (
     "session", "opened", "closed", "state", "mode", "model", "protocol", "parser", "stages", "n", "prompt_tokens",
-    "completion_tokens", "ttft_ns", "max_gap_ns", "finish_reasons", "faults", "error", "events", "digests",
+    "completion_tokens", "ttft_ns", "max_gap_ns", "finish_reasons", "faults", "error", "events", "digests", "validated",
+    "rules", "rule_errors",
 )  # fmt: skip
 """The fields of SessionInfo in the table; ``message`` has a table of its own. Those in _JSON are JSON text."""
 
-_JSON = frozenset(("stages", "finish_reasons", "faults", "events", "digests"))
+_JSON = frozenset(("stages", "finish_reasons", "faults", "events", "digests", "rules"))
+_BOOL = {0: False, 1: True}
 _INSERT = (
     f"INSERT INTO sessions ({', '.join(COLUMNS)}, epoch, schema, codec, crc32, opening) "
     f"VALUES ({', '.join('?' * (len(COLUMNS) + 5))})"
@@ -65,6 +67,12 @@ def update_session(conn: sqlite3.Connection, row: int, info: SessionInfo) -> Non
     insert_message(conn, row, info)
 
 
+def update_rules(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
+    """Replace what the protocol rules found."""
+    values = [info.validated, _json(info.rules).decode(), info.rule_errors, row]
+    conn.execute("UPDATE sessions SET validated=?, rules=?, rule_errors=? WHERE id=?", values)
+
+
 def insert_message(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
     """Add the final message; triggers index it."""
     conn.executemany(
@@ -93,6 +101,7 @@ def _stored(row: Sequence[Any], message: tuple[dict[str, Any], ...]) -> Stored:
     try:
         for name in _JSON:
             fields[name] = msgspec.json.decode(fields[name])
+        fields["validated"] = _BOOL.get(fields["validated"])
         info = msgspec.convert({**fields, "message": message}, SessionInfo)
     except (msgspec.DecodeError, TypeError) as error:
         raise _damaged(f"session {row[2]}", error) from error

@@ -23,7 +23,7 @@ APPLICATION = 0x506C6179
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged file may raise: the module decodes SQLite's own messages, which quote the file."""
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of the tables (``user_version``); rises with each migration."""
 
 migrations = Migrations("playhead")
@@ -58,6 +58,15 @@ def first(db: Database) -> None:
     )
     messages.create_index(["session", "choice"], unique=True)
     messages.enable_fts(["reasoning", "content", "refusal", "tool_calls"], create_triggers=True)
+
+
+@migrations()
+def rules(db: Database) -> None:
+    """Layout 2: what the protocol rules found."""
+    sessions = db.table("sessions")
+    sessions.add_column("validated", int, not_null_default=0)
+    sessions.add_column("rules", str, not_null_default="{}")
+    sessions.add_column("rule_errors", int, not_null_default=0)
 
 
 def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -> sqlite3.Connection:

@@ -14,7 +14,7 @@ import msgspec
 
 from stages.opening import Opening
 from store import block, codec
-from store.api import Batch, Mode, StoreError, StoreUnavailable
+from store.api import Batch, Ended, Mode, StoreError, StoreUnavailable
 from store.projection import Projection
 from store.rules import Counters, Key, check_batch
 
@@ -22,7 +22,7 @@ _NEVER = 1 << 62
 
 log = logging.getLogger("playhead.store")
 
-Ending: TypeAlias = Literal["closed", "aborted", "incomplete"]
+Ending: TypeAlias = Ended | Literal["incomplete"]
 
 CommitHook: TypeAlias = Callable[[list[tuple[str, str, str, int]]], None]
 """Called in the writer thread after each commit with (session, track, layer, next_seq) of what became durable."""
@@ -292,7 +292,7 @@ class SqliteWriter:
         if not self._queue.put(item):
             self._lose(self._refused(), n)
 
-    def close(self, state: Literal["closed", "aborted"]) -> None:
+    def close(self, state: Ended) -> None:
         """See SessionWriter."""
         if self._closed:
             raise ValueError("closed already")

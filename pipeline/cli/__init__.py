@@ -9,6 +9,7 @@ from pipeline.cli.parse import parse
 from pipeline.cli.replay import replay
 from pipeline.cli.serve import serve
 from pipeline.cli.sessions import export, import_, sessions
+from pipeline.cli.validate import validate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -22,5 +23,6 @@ main.add_command(sessions)
 main.add_command(replay)
 main.add_command(parse)
 main.add_command(check)
+main.add_command(validate)
 main.add_command(export)
 main.add_command(import_, "import")

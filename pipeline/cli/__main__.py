@@ -2,4 +2,5 @@
 
 from pipeline.cli import main
 
-main()
+if __name__ == "__main__":  # a worker process imports this again under another name
+    main()

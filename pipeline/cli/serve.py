@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import os
 import shlex
@@ -25,6 +26,8 @@ from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineLoadError
 from pipeline.engines.weights import locate
 from pipeline.http.app import Server, app
+from pipeline.http.auth import VARIABLE, BadKeys, keys_in
+from pipeline.http.connection import connection
 from pipeline.recorder import Recorder
 from replay import ReplayError, resolve
 from stages.errors import StagesError
@@ -34,12 +37,12 @@ from store.api import EventStore, StoreError
 BANNER = """
 Playhead serves {model} at {url}   (parser {parser}, recording {record})
 
-  curl -sN {url}/v1/chat/completions -H 'content-type: application/json' \\
+  curl -sN {url}/v1/chat/completions -H 'content-type: application/json' {header}\\
     -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
          "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
 
   from openai import OpenAI
-  client = OpenAI(base_url="{url}/v1", api_key="none")
+  client = OpenAI(base_url="{url}/v1", api_key={key})
   for chunk in client.chat.completions.create(model="{model}", stream=True, max_tokens=64, temperature=0,
           messages=[{{"role": "user", "content": "Name three rivers."}}]):
       if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
@@ -76,6 +79,7 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         live = self._playhead.live
         live.closing = True
+        self._playhead.validator.finish_by(anyio.current_time() + self._playhead.config.shutdown_grace)
         if len(live):
             grace = self._playhead.config.shutdown_grace
             _say(f"Stopping: up to {grace:g} s for {_sessions(len(live))} (Ctrl-C again: now).")
@@ -121,10 +125,37 @@ def _sessions(count: int) -> str:
 
 def _check(config: Config) -> None:
     """Raises UsageError for options that would have no effect."""
+    if config.stall == "wait" and config.stall_after != Config().stall_after:
+        raise click.UsageError("--stall-after needs --stall detach or abort; --stall wait has no limit")
     if config.engine != "scripted":
         for name, given in (("--script", config.script is not None), ("--pace", config.pace > 0)):
             if given:
                 raise click.UsageError(f"{name} needs --engine scripted; --engine {config.engine} runs a model")
+    if config.validate > 0 and config.record == "off":
+        raise click.UsageError("--validate is about recorded sessions, and --record off records none")
+
+
+def _keys(host: str, file: str | None, unlocked: bool) -> tuple[bytes, ...]:
+    """Digests of the keys. Raises UsageError where everybody could ask and nobody said so."""
+    try:
+        keys = keys_in(file, os.environ.get(VARIABLE))
+    except BadKeys as error:
+        raise click.UsageError(str(error)) from error
+    if keys and unlocked:
+        raise click.UsageError(f"--no-api-key, but there are keys: leave out --api-key-file and {VARIABLE}, or it")
+    if not (keys or unlocked or _loopback(host)):
+        raise click.UsageError(
+            f"--host {host} can be reached from other machines, and no API key is set. Set some with --api-key-file "
+            f"FILE or in {VARIABLE}, or say --no-api-key to answer everybody."
+        )
+    return keys
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _progress(line: str) -> None:
@@ -156,10 +187,11 @@ async def run(config: Config, listening: socket.socket) -> None:
         async with make_engine(config) as engine:
             server = Server(config, engine, recorder)
             settings = uvicorn.Config(
-                app(server), log_level="warning", access_log=False, lifespan="off", ws="none", timeout_keep_alive=75,
-                timeout_graceful_shutdown=1,
+                app(server), log_level="warning", access_log=False, lifespan="off", ws="none",
+                http=connection(config.body_timeout), timeout_keep_alive=75, timeout_graceful_shutdown=1,
             )  # fmt: skip
-            await _Uvicorn(settings, server).serve(sockets=[listening])
+            async with server.validator.running():
+                await _Uvicorn(settings, server).serve(sockets=[listening])
     finally:
         if store is not None:
             store.close()
@@ -181,12 +213,23 @@ def _announce(server: Server, port: int) -> None:
     config = server.config
     recorded = config.record != "off"
     record = f"{config.record} to {config.store}" if recorded else "off"
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{port}"
-    click.echo(BANNER.format(model=server.model, url=url, parser=server.parser_name, record=record))
+    url = f"http://{_reachable(config.host)}:{port}"
+    header = "-H 'authorization: Bearer KEY' " if config.keys else ""
+    key = '"KEY"' if config.keys else '"none"'
+    click.echo(
+        BANNER.format(
+            model=server.model, url=url, parser=server.parser_name, record=record, header=header, key=key
+        )
+    )  # fmt: skip
     if recorded and config.store != MEMORY:
         click.echo(REPLAY.lstrip("\n").format(store=config.store, command=_command()))
     click.echo("Stop with Ctrl-C.")
+
+
+def _reachable(host: str) -> str:
+    """The address as a URL of this machine has it: "all addresses" is none to ask."""
+    found = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{found}]" if ":" in found else found
 
 
 def _command() -> str:
@@ -201,6 +244,11 @@ def _command() -> str:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535),
               help="The port to listen on; 0: any free one.")  # fmt: skip
+@click.option("--api-key-file", default=None, type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+              help=f"API keys that requests may carry, one a line; more in {VARIABLE}.")  # fmt: skip
+@click.option("--no-api-key", is_flag=True, help="Answer everybody, on an address that other machines reach, too.")
+@click.option("--allow-origin", "allow_origins", multiple=True, metavar="ORIGIN",
+              help="An origin whose pages a browser lets ask, or *; repeat it for more.")  # fmt: skip
 @click.option("--engine", type=click.Choice(["hf", "scripted"]), default="hf", show_default=True,
               help="hf: torch and transformers; scripted: plays given steps.")  # fmt: skip
 @click.option("--model", default="smollm2", show_default=True,
@@ -222,14 +270,20 @@ def _command() -> str:
               help="Share of sessions recorded.")  # fmt: skip
 @click.option("--durability", type=click.Choice(["default", "strict"]), default="default", show_default=True,
               help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
+@click.option("--validate", default=0.0, show_default=True, type=click.FloatRange(0, 1), metavar="RATE",
+              help="Share of recorded sessions that is held to the protocol rules.")  # fmt: skip
 @click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024),
               help="Bytes of a request body.")  # fmt: skip
 @click.option("--body-timeout", default=60.0, show_default=True, type=click.FloatRange(0, min_open=True),
               help="Seconds that a request body may take to arrive.")  # fmt: skip
 @click.option("--commit-after", default=10.0, show_default=True, type=click.FloatRange(0),
-              help="Seconds until the status is sent without admission.")  # fmt: skip
+              help="Seconds until a stream begins without admission, if --keep-alive is not less.")  # fmt: skip
 @click.option("--keep-alive", default=15.0, show_default=True, type=click.FloatRange(0),
-              help="Seconds of silence before a comment; 0: never.")  # fmt: skip
+              help="Seconds that a client hears nothing before a comment; 0: never.")  # fmt: skip
+@click.option("--stall", type=click.Choice(["wait", "detach", "abort"]), default="abort", show_default=True,
+              help="A client takes nothing: wait for it, go on without it, or abort its session.")  # fmt: skip
+@click.option("--stall-after", default=60.0, show_default=True, type=click.FloatRange(0, min_open=True),
+              help="Seconds that a client takes nothing before detach or abort.")  # fmt: skip
 @click.option("--shutdown-grace", default=5.0, show_default=True, type=click.FloatRange(0),
               help="Seconds that sessions may finish at a stop.")  # fmt: skip
 @click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")
@@ -238,7 +292,8 @@ def serve(**options: Any) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("transformers", "httpx", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    config = Config(**options)
+    keys = _keys(options["host"], options.pop("api_key_file"), options.pop("no_api_key"))
+    config = Config(**options, keys=keys)
     _check(config)
     backend = {"use_uvloop": find_spec("uvloop") is not None}
     try:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.cli.tokens import show_tokens
 from stages.events import LAYERS
 from store import open_store, trace
 from store.api import EventStore, Record, SessionInfo, StoreError, Trace
@@ -45,7 +46,8 @@ def sessions() -> None:
 @sessions.command("list")
 @STORE
 @click.option("--limit", default=20, show_default=True, help="At most so many.")
-@click.option("--state", type=click.Choice(["open", "closed", "aborted", "torn", "incomplete"]), default=None,
+@click.option("--state", default=None,
+              type=click.Choice(["open", "closed", "aborted", "detached", "torn", "incomplete"]),
               help="Only sessions in this state.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_(store: str, limit: int, state: Any, as_json: bool) -> None:
@@ -69,8 +71,9 @@ def search(text: str, store: str, limit: int, as_json: bool) -> None:
 @click.argument("session")
 @STORE
 @click.option("--layer", type=click.Choice(LAYERS), default=None, help="Only this layer.")
+@click.option("--tokens", is_flag=True, help="Instead of the events, each generated token and what its bytes became.")
 @click.option("--json", "as_json", is_flag=True, help="The session as a trace file.")
-def show(session: str, store: str, layer: str | None, as_json: bool) -> None:
+def show(session: str, store: str, layer: str | None, tokens: bool, as_json: bool) -> None:
     """One session, event by event. SESSION is an id or the start of one."""
     try:
         found = opened(store).load(session)
@@ -81,6 +84,9 @@ def show(session: str, store: str, layer: str | None, as_json: bool) -> None:
         return
     console = Console()
     _describe(console, found)
+    if tokens:
+        show_tokens(console, found)
+        return
     for (track, of), records in found.records.items():
         if layer is None or of == layer:
             _show_layer(console, track, of, records)
@@ -90,8 +96,15 @@ def _describe(console: Console, found: Trace) -> None:
     info = found.info
     console.print(Text.assemble((info.session, "bold"), f"  {info.state}  {info.model}  {_when(info.opened)}"))
     console.print(Text("stages: " + "  ".join(f"{k}={v}" for k, v in found.opening.stages.items()), "dim"))
+    if info.validated:
+        console.print(Text("rules: " + (_rules(info) or "none broken"), "yellow" if info.rules else "green"))
     for index, message in enumerate(info.message):
         console.print(Text(f"choice {index}: {msgspec.json.encode(message).decode()}"))
+
+
+def _rules(info: SessionInfo) -> str:
+    counts = ", ".join(f"{name} {count}" for name, count in info.rules.items())
+    return f"{counts} ({info.rule_errors} of them errors)" if counts else ""
 
 
 def _show_layer(console: Console, track: str, layer: str, records: list[Record]) -> None:
@@ -150,15 +163,17 @@ def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
 
 def _list(console: Console, infos: list[SessionInfo]) -> None:
     """A line a session. In a narrow terminal it is the message, at its end, that is cut."""
-    heads: tuple[str, ...] = ("session", "opened", "state", "in", "out", "ends", "faults", "message")
+    heads: tuple[str, ...] = ("session", "opened", "state", "in", "out", "ends", "faults", "rules", "message")
     rows = [_row(info) for info in infos]
     faults = sum((Counter(info.faults) for info in infos), Counter[str]())
-    if not faults:
-        heads, *rows = (row[:-2] + row[-1:] for row in (heads, *rows))
+    rules = sum((Counter(info.rules) for info in infos), Counter[str]())
+    left = {*(() if faults else ("faults",)), *(() if any(info.validated for info in infos) else ("rules",))}
+    kept = [index for index, head in enumerate(heads) if head not in left]
+    heads, *rows = (tuple(row[index] for index in kept) for row in (heads, *rows))
     widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
     for index, row in enumerate([heads, *rows]):
         cells = [
-            cell.rjust(width) if head in ("in", "out", "faults") else cell.ljust(width)
+            cell.rjust(width) if head in ("in", "out", "faults", "rules") else cell.ljust(width)
             for cell, head, width in zip(row[:-1], heads, widths, strict=False)
         ]
         line = Text("  ".join((*cells, row[-1])), "" if index else "dim")
@@ -167,6 +182,9 @@ def _list(console: Console, infos: list[SessionInfo]) -> None:
     if faults:
         counts = ", ".join(f"{code} {count}" for code, count in sorted(faults.items()))
         console.print(Text(f"faults, what the model wrote wrong: {counts}; where: playhead sessions show ID", "dim"))
+    if rules:
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(rules.items()))
+        console.print(Text(f"rules, what was sent wrong: {counts}; where: playhead validate STORE --session ID", "dim"))
 
 
 def _row(info: SessionInfo) -> tuple[str, ...]:
@@ -179,7 +197,8 @@ def _row(info: SessionInfo) -> tuple[str, ...]:
     return (
         info.session[:14], _when(info.opened)[5:16], info.state, str(info.prompt_tokens or ""),
         str(info.completion_tokens or ""), ends if len(ends) <= 24 else f"{ends[:23]}…",
-        str(sum(info.faults.values()) or ""), " ".join(plain.split()),
+        str(sum(info.faults.values()) or ""), str(sum(info.rules.values())) if info.validated else "",
+        " ".join(plain.split()),
     )  # fmt: skip
 
 

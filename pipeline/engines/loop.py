@@ -300,11 +300,11 @@ class EngineLoop:
             if job.stream.closed:
                 self._forget(job.stream)
         self._live = [job for job in self._live if not job.stream.closed]
+        for job in [job for job in self._inbox.copy() if job.stream.closed]:
+            self._inbox.remove(job)
+            self._forget(job.stream)
         while self._inbox and len(self._live) < self._max_live:
             job = self._inbox.popleft()
-            if job.stream.closed:
-                self._forget(job.stream)
-                continue
             self._live.append(job)
             self._guarded(job.request, job.stream, job.schedule)
 

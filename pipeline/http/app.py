@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
+from math import inf
 
+import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,10 +20,16 @@ from starlette.types import Receive, Scope, Send
 from pipeline import ids
 from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineRequest
-from pipeline.http import chat
-from pipeline.http.serve import Live, read_body, serve_session
+from pipeline.http import chat, openapi
+from pipeline.http.auth import RequireKey
+from pipeline.http.chat import Plan
+from pipeline.http.connection import link_of
+from pipeline.http.guard import TOO_LARGE, HeadLimit
+from pipeline.http.metrics import Metrics
+from pipeline.http.serve import Live, Stall, read_body, serve_session
 from pipeline.recorder import Recorder
 from pipeline.session import Session, stop_watch
+from pipeline.validation import Validator
 from replay.resolve import resolve
 from stages import catalog
 from stages.errors import RequestError
@@ -29,9 +40,18 @@ from stages.stage import Stage
 
 log = logging.getLogger("playhead.http")
 
-PATHS = "There are POST /v1/chat/completions, GET /v1/models and GET /health."
+PATHS = "There are POST /v1/chat/completions, GET /v1/models, /health, /metrics and /openapi.json."
+LARGE_BODY = 256 * 1024
 MAX_NOTED = 100
 """Names of ignored fields that are remembered; who sends more than that makes them up."""
+
+
+NO_KEY = RequestError(
+    "The API key is wrong or missing: send it as 'authorization: Bearer KEY'.", code="invalid_api_key", status=401
+)
+
+
+LONG_HEAD = RequestError(TOO_LARGE, code="headers_too_large", status=431)
 
 
 class Server:
@@ -43,6 +63,9 @@ class Server:
         self.engine = engine
         self.recorder = recorder
         self.live = Live()
+        self.validator = Validator(recorder, config.validate)
+        self.metrics = Metrics(self.live, recorder, self.validator)
+        self.stall = Stall(config.stall, inf if config.stall == "wait" else config.stall_after)
         self.model = config.served_name or engine.facts.model
         self.parser_name = config.parser
         if config.parser == "auto":
@@ -51,7 +74,7 @@ class Server:
         self.started = ids.unix_ns() // 1_000_000_000
         self._ignored: set[str] = set()
 
-    def session(self, plan: chat.Plan, body: bytes) -> Session:
+    def session(self, plan: Plan, body: bytes) -> Session:
         """Open a session: from here on everything is recorded."""
         session_id, opened = ids.new_session_id(), ids.unix_ns()
         elapsed = ids.stopwatch()
@@ -64,7 +87,7 @@ class Server:
             model=self.model,
             protocol="chat",
             request=body,
-            ask=msgspec.structs.replace(plan.ask, reasoning_field=self.config.reasoning_field),
+            ask=plan.ask,
             parser=self.parser_name,
             calls=self.config.calls,
             engine=self.engine.facts,
@@ -84,8 +107,9 @@ class Server:
             )
         )
         return Session(
-            opening, layers, stream, recorder, commit_after=self.config.commit_after, keep_alive=self.config.keep_alive
-        )
+            opening, layers, stream, recorder, commit_after=self.config.commit_after,
+            keep_alive=self.config.keep_alive if plan.keep_alive is None else plan.keep_alive,
+        )  # fmt: skip
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/chat/completions."""
@@ -95,7 +119,7 @@ class Server:
             body = await read_body(receive, self.config.max_body, self.config.body_timeout)
             if body is None:
                 return
-            plan = chat.plan(body, self.model, allow_forced=self.config.allow_forced)
+            plan = await self._plan(body)
             self._note(plan.ignored)
         except RequestError as error:
             await error_response(error)(scope, receive, send)
@@ -105,8 +129,19 @@ class Server:
             await refused(scope, receive, send)
             return
         session = self.session(plan, body)
-        with self.live.holding(session) as writing:
-            await serve_session(session, receive, send, writing)
+        try:
+            with self.live.holding(session) as writing:
+                await serve_session(session, receive, send, writing, link=link_of(scope), stall=self.stall)
+        finally:
+            self.validator.offer(session.opening, session.recorder, session.keep_alive)
+
+    async def _plan(self, body: bytes) -> Plan:
+        understand = partial(
+            chat.plan, body, self.model, allow_forced=self.config.allow_forced,
+            reasoning_field=self.config.reasoning_field,
+        )  # fmt: skip
+        # A hostile body of some megabytes takes a second to understand: the others do not wait for it.
+        return understand() if len(body) <= LARGE_BODY else await anyio.to_thread.run_sync(understand)
 
     def _note(self, names: tuple[str, ...]) -> None:
         """Log the names of fields that have no meaning here, each once: one of them may be misspelt."""
@@ -139,6 +174,10 @@ class Server:
         }
         return json_response(body, 200 if alive else 503)
 
+    async def describe(self, request: Request) -> Response:
+        """GET /openapi.json."""
+        return json_response(openapi.document(keys=bool(self.config.keys)))
+
 
 def app(server: Server) -> Starlette:
     """The ASGI application of a server whose engine is running."""
@@ -154,7 +193,10 @@ def app(server: Server) -> Starlette:
             Route("/v1/chat/completions", Chat(), methods=["POST"]),
             Route("/v1/models", server.models, methods=["GET"]),
             Route("/health", server.health, methods=["GET"]),
+            Route("/metrics", server.metrics.answer, methods=["GET"]),
+            Route("/openapi.json", server.describe, methods=["GET"]),
         ],
+        middleware=_middleware(server.config),
         exception_handlers={HTTPException: _http_exception, Exception: _crash},
     )
     # A redirect would have no error body, and lead where the client's own host header says.
@@ -162,11 +204,31 @@ def app(server: Server) -> Starlette:
     return application
 
 
+def _middleware(config: Config) -> list[Middleware]:
+    made = [Middleware(HeadLimit, refused=error_response(LONG_HEAD))]
+    if config.allow_origins:
+        # Outside the keys: a browser's preflight request carries none.
+        made.append(
+            Middleware(
+                CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"],
+                expose_headers=["x-request-id"],
+            )
+        )  # fmt: skip
+    if config.keys:
+        made.append(Middleware(RequireKey, keys=config.keys, refused=error_response(NO_KEY)))
+    return made
+
+
 def require_json(request: Request) -> None:
-    """Raises RequestError (415) for a body that does not say it is JSON."""
+    """Raises RequestError (415) for a body that says it is something else than plain JSON."""
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind and kind != "application/json":
         raise RequestError(f"The content type must be application/json, not {kind[:80]}.", status=415)
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise RequestError(
+            f"The body must be sent as it is, not {coding[:80]}: leave out content-encoding.", status=415
+        )
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -179,6 +241,8 @@ def error_response(error: RequestError) -> Response:
     kinds: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 401: "unauthorized"}
     chunk = openai_chat.error_chunk(kinds.get(error.status, "bad_request"), error.message, error.code, error.param)
     response = _chunk_response(chunk, error.status)
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
     if error.status == 408:
         # What the client may still send belongs to this request.
         response.headers["connection"] = "close"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,6 +12,9 @@ from stages.opening import Ask
 from stages.protocols import openai_chat
 from stages.protocols.openai_chat import ChatRequest
 
+MIN_KEEP_ALIVE = 0.1
+"""Seconds. A request that asks for comments more often gets them as often as this: each one is work, and recorded."""
+
 
 class Plan(msgspec.Struct, frozen=True):
     """A request, understood."""
@@ -19,6 +22,8 @@ class Plan(msgspec.Struct, frozen=True):
     ask: Ask
     conversation: Conversation
     sampling: Sampling
+    keep_alive: float | None = None
+    """Seconds of silence before a comment, where the request has its own; 0: never."""
     ignored: tuple[str, ...] = ()
     """Names of fields that have no meaning here."""
 
@@ -30,30 +35,42 @@ class Forced(msgspec.Struct, frozen=True):
     forced_ids: tuple[int, ...] = ()
 
 
-def plan(body: bytes, model: str, *, allow_forced: bool = False) -> Plan:
-    """Understand a body. Raises RequestError: 400 for what is malformed or cannot be served, 404 for another model."""
+def plan(
+    body: bytes,
+    model: str,
+    *,
+    allow_forced: bool = False,
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both",
+) -> Plan:
+    """Understand a body. ``reasoning_field``: where the request names none.
+
+    Raises RequestError: 400 for what is malformed or cannot be served, 404 for another model.
+    """
     request = openai_chat.decode_request(body)
     if request.model is not None and request.model != model:
         raise RequestError(
             f"There is no model {request.model[:100]!r} here; this server has {model!r}.",
             param="model", code="model_not_found", status=404,
         )  # fmt: skip
-    ask = openai_chat.ask_of(request)
-    if ask.tools and ask.tool_choice not in ("auto", "none"):
-        raise RequestError(
-            "This server does not force tool calls: tool_choice must be 'auto' or 'none'.", param="tool_choice"
-        )
+    ask = openai_chat.ask_of(request, reasoning_field)
     forced = _forced(body) if allow_forced else Forced()
     known = Forced.__struct_fields__ if allow_forced else ()
     ignored = tuple(name for name in openai_chat.unknown_fields(body) if name not in known)
-    return Plan(ask, _conversation(request), _sampling(request, forced), ignored)
+    return Plan(ask, _conversation(request), _sampling(request, forced), _keep_alive(request), ignored)
+
+
+def _keep_alive(request: ChatRequest) -> float | None:
+    asked = request.stream_options.keep_alive if request.stream_options is not None else None
+    return max(asked, MIN_KEEP_ALIVE) if asked else asked
 
 
 def _conversation(request: ChatRequest) -> Conversation:
     kwargs: dict[str, Any] = {}
-    if request.reasoning_effort is not None:
-        # The switch that most templates of hybrid models read; a template's own keyword wins.
-        kwargs = {"enable_thinking": request.reasoning_effort != "none", "reasoning_effort": request.reasoning_effort}
+    effort = request.reasoning_effort
+    if effort is not None:
+        # The two switches that templates of hybrid models read; what the request gives a template by name wins.
+        thinks = effort not in ("none", 0)
+        kwargs = {"enable_thinking": thinks, "thinking": thinks, "reasoning_effort": effort}
     return Conversation(
         messages=openai_chat.messages_of(request),
         tools=openai_chat.tools_of(request),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from math import inf
+from typing import Literal, NamedTuple
 
 import anyio
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 
+from pipeline import channels
+from pipeline.http.connection import Link
 from pipeline.session import AbortBy, Session
 from stages.errors import RequestError
 from stages.events import Block, Body, Comment, ErrorInput, Failure, Frame, Head, UsageInput
-from store.api import StoreError
+from store.api import Ended, StoreError
 
 log = logging.getLogger("playhead.http")
 
@@ -24,6 +29,8 @@ class Live:
         self._sessions: dict[Session, anyio.CancelScope] = {}
         self.closing = False
         """The server takes no new sessions."""
+        self.opened = 0
+        """Sessions since the start."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -32,6 +39,7 @@ class Live:
     def holding(self, session: Session) -> Generator[anyio.CancelScope]:
         """Counts the session while the block runs. The scope is for the writing of its frames: nothing but ``leave``
         cancels it."""
+        self.opened += 1
         scope = self._sessions[session] = anyio.CancelScope(shield=True)
         try:
             yield scope
@@ -80,64 +88,136 @@ async def _whole_body(receive: Receive, limit: int) -> bytes | None:
             return b"".join(parts)
 
 
-class FrameWriter:
-    """Writes frames to an ASGI ``send`` until the client has left, and counts what was handed over."""
+class Stall(NamedTuple):
+    """What becomes of a client that takes nothing of a write for ``after`` seconds: ``wait`` for it, ``detach`` it and
+    let the session go on, or ``abort`` the session."""
 
-    def __init__(self, send: Send) -> None:
+    then: Literal["wait", "detach", "abort"] = "wait"
+    after: float = inf
+
+
+WAIT = Stall()
+
+
+class Stalled(OSError):
+    """The client takes nothing."""
+
+
+class FrameWriter:
+    """Writes frames to an ASGI ``send`` until the client is gone, and counts what the socket has taken.
+
+    ``link``: the connection beneath, which tells what was taken; without one, it is what ``send`` took. ``patience``:
+    seconds without a byte taken until a write raises Stalled.
+    """
+
+    def __init__(self, send: Send, link: Link | None = None, patience: float = inf) -> None:
         self._send = send
+        self._link = link
+        self._patience = patience
         self.seq = 0
-        """Frames handed to the socket."""
+        """Frames that the socket took."""
         self.size = 0
         """Body bytes among them."""
         self.status = 0
         """Of the response; 0: none was begun."""
         self.gone = False
-        """The client has left: servers take what is written then, and throw it away."""
+        """The client has left, or was left: servers take what is written then, and throw it away."""
+        self.missed = False
+        """There were frames that the client did not get."""
 
     async def write(self, frames: Sequence[Frame]) -> None:
-        """Frames that wait together leave in one write, whole. Raises OSError where the server does."""
+        """Frames that wait together leave in one write, whole. Raises OSError where the server does, or the client does
+        not take it."""
         parts: list[bytes] = []
         for frame in frames:
             match frame:
                 case Head(status=status, headers=headers):
                     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-                    await self._send({"type": "http.response.start", "status": status, "headers": raw})
+                    await self._put({"type": "http.response.start", "status": status, "headers": raw})
                     self.status = status
                     self._handed(1)
                 case Block(data=data) | Comment(data=data) | Body(data=data):
                     parts.append(data)
         if parts:
             data = b"".join(parts)
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._put({"type": "http.response.body", "body": data, "more_body": True})
             self._handed(len(parts), len(data))
 
     def _handed(self, frames: int, size: int = 0) -> None:
-        if not self.gone:
+        if self.gone:
+            self.missed = True
+        else:
             self.seq += frames
             self.size += size
 
     async def finish(self) -> None:
-        """End the body."""
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        """End the body. Raises as ``write`` does."""
+        await self._put({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def drop(self) -> None:
+        """Close the connection now: the client is not waited for any more."""
+        self.gone = True
+        if self._link is not None:
+            with anyio.CancelScope(shield=True):
+                await self._link.abort()
+
+    async def _put(self, message: Message) -> None:
+        with anyio.move_on_after(self._patience) as scope:
+            await self._send(message)
+            if self._link is not None:
+                scope.deadline = inf
+                await self._taken(self._link)
+        if scope.cancelled_caught:
+            raise Stalled
+
+    async def _taken(self, link: Link) -> None:
+        """Wait until the socket has taken all. A client that takes little is slow, and may be; four looks in a row tell
+        one that takes nothing."""
+        idle, unread = 0, link.unread if link.unsent else 0
+        while link.unsent:
+            with anyio.move_on_after(self._patience / 4):
+                await link.drained()
+            before, unread = unread, link.unread
+            idle = idle + 1 if unread == before else 0
+            if idle == 4:
+                raise Stalled
+        await link.drained()
 
 
-async def serve_session(session: Session, receive: Receive, send: Send, writing: anyio.CancelScope) -> None:
+async def serve_session(
+    session: Session,
+    receive: Receive,
+    send: Send,
+    writing: anyio.CancelScope,
+    *,
+    link: Link | None = None,
+    stall: Stall = WAIT,
+) -> None:
     """Run a session against one client, to its end, whatever the client does. ``writing``: shielded; cancelled by who
     gives the client up."""
-    writer = FrameWriter(send)
+    writer = FrameWriter(send, link, stall.after)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch_client, session, writer, receive)
             async with anyio.create_task_group() as running:
                 running.start_soon(session.run)
                 with writing:
-                    await _write_frames(session, writer)
+                    await _write_frames(session, writer, stall)
+                if writing.cancelled_caught:
+                    writer.missed = True
+                    await writer.drop()
             tasks.cancel_scope.cancel()
     finally:
         session.recorder.sent(writer.seq, writer.size)
-        # Closed is only what came to its own end: a stage of ours that raised has none.
-        session.recorder.close("closed" if session.ended and not session.aborted_by else "aborted")
+        session.recorder.close(_state(session, writer))
         _log(session, writer)
+
+
+def _state(session: Session, writer: FrameWriter) -> Ended:
+    if session.aborted_by or not session.ended:
+        # Without an end of its own: a stage of ours that raised.
+        return "aborted"
+    return "detached" if writer.missed else "closed"
 
 
 def _log(session: Session, writer: FrameWriter) -> None:
@@ -145,29 +225,33 @@ def _log(session: Session, writer: FrameWriter) -> None:
     last = session.last
     tokens = f"tokens {last.prompt} + {last.completion}" if isinstance(last, UsageInput) else "tokens unknown"
     failed = f", {last.kind}" if isinstance(last, ErrorInput) else ""
-    aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ""
+    aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ", detached" if writer.missed else ""
     log.info(
         "POST /v1/chat/completions %s: session %.14s, %s, %.0f ms%s%s",
         writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed, aborted,
     )  # fmt: skip
 
 
-async def _write_frames(session: Session, writer: FrameWriter) -> None:
+async def _write_frames(session: Session, writer: FrameWriter, stall: Stall) -> None:
     held: list[Frame] = []
     async with session.frames as frames:
-        async for batch in frames:
-            if session.recorder.strict and session.ended:
-                # The last frames leave only after everything before them is on disk.
-                held += batch
-            else:
-                await _write(session, writer, batch)
-    if held and not writer.gone:
-        await _write(session, writer, await _when_durable(session, held, writer.seq > 0))
+        with contextlib.suppress(anyio.EndOfStream):
+            while True:
+                # All that waits leaves together: under pressure a write carries many frames, else one step's.
+                batch = await channels.receive(frames)
+                if session.recorder.strict and session.ended:
+                    # The last frames leave only after everything before them is on disk.
+                    held += batch
+                else:
+                    await _write(session, writer, batch, stall)
+    if held:
+        last = held if writer.gone else await _when_durable(session, held, writer.seq > 0)
+        await _write(session, writer, last, stall)
     if writer.seq and not writer.gone:
         try:
             await writer.finish()
         except OSError:
-            writer.gone = True
+            await writer.drop()
 
 
 async def _when_durable(session: Session, held: list[Frame], begun: bool) -> list[Frame]:
@@ -180,21 +264,33 @@ async def _when_durable(session: Session, held: list[Frame], begun: bool) -> lis
     return held
 
 
-async def _write(session: Session, writer: FrameWriter, frames: list[Frame]) -> None:
+async def _write(session: Session, writer: FrameWriter, frames: list[Frame], stall: Stall) -> None:
     if writer.gone:
+        writer.missed = True
         return
     try:
         await writer.write(frames)
+    except Stalled:
+        writer.missed = True
+        if stall.then == "abort":
+            session.abort("timeout")
+        await writer.drop()
     except OSError:
-        # Servers that raise on a closed connection instead of ignoring the write.
-        writer.gone = True
-        session.abort("client")
+        # The connection was lost under the write.
+        writer.missed = True
+        _left(session, writer)
 
 
 async def _watch_client(session: Session, writer: FrameWriter, receive: Receive) -> None:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            writer.gone = True
-            session.abort("client")
+            _left(session, writer)
             return
+
+
+def _left(session: Session, writer: FrameWriter) -> None:
+    """The client has left, unless it was left before."""
+    if not writer.gone:
+        writer.gone = True
+        session.abort("client")

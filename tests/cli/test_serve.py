@@ -109,7 +109,7 @@ def test_an_address_that_cannot_be_had(playhead: Playhead) -> None:
     # Nothing was loaded before it was known.
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"Error: cannot listen on 127.0.0.1, port {port}: Address already in use; try --port 0\n"
-    result = playhead("serve", "--engine", "scripted", "--host", "203.0.113.1")
+    result = playhead("serve", "--engine", "scripted", "--host", "203.0.113.1", "--no-api-key")
     assert result.exit_code == 1
     assert "cannot listen on 203.0.113.1, port 8000" in result.stderr
 

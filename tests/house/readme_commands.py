@@ -16,6 +16,7 @@ ELSEWHERE = {
 
 EXITS = {
     ".venv/bin/playhead replay playhead.db --parser examples/modified_parser.py:Parser": 1,
+    ".venv/bin/playhead validate examples/lost_arguments.sse --request examples/lost_arguments.request.json": 1,
 }
 """Exit statuses other than 0."""
 
@@ -25,5 +26,7 @@ PRINTS = {
     ".venv/bin/playhead replay": "same",
     "printf": '"name":"tide"',
     ".venv/bin/playhead check": "all hold",
+    ".venv/bin/playhead validate playhead.db": "rules checked",
+    ".venv/bin/playhead validate examples": "arguments that are no JSON object",
 }
 """The beginning of a command, and what must be in what it prints."""

@@ -16,7 +16,9 @@ CUT = ["Où ", {"hex": ["f09f"]}, {"hex": ["8c"]}, {"hex": ["8a20e6bd"]}, {"hex"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Says CUT, or what a request forces; reads hermes."""
     folder = tmp_path_factory.mktemp("scripted")
-    with serve(folder, "--allow-forced", "--parser", "hermes", "--max-body", "20000", script=CUT) as running:
+    # It says what it says, whatever tool_choice wants.
+    options = ("--allow-forced", "--parser", "hermes", "--max-body", "20000")
+    with serve(folder, *options, script=CUT, allow={"INV-038"}) as running:
         yield running
 
 

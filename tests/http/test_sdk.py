@@ -176,7 +176,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages"),
     "a combination": ({"top_logprobs": 2}, "top_logprobs"),
     "a tool's name": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-    "a choice that is not served": ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+    "a choice of no tool": (
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "sun"}}},
+        "tool_choice.function.name",
+    ),
     "five stops": ({"stop": list("abcde")}, "stop"),
     "an unsupported field": ({"audio": {"voice": "x"}}, "audio"),
 }

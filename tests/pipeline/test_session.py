@@ -164,19 +164,51 @@ async def test_cancelled_from_outside_it_still_ends_its_record() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_keep_alive_the_status_is_still_decided() -> None:
-    stream, taps = ListStream([], endless=True), Taps()
-    session = started(opening(), stream, taps, commit_after=0.01, keep_alive=0)
+@pytest.mark.parametrize("room", [False, True])
+async def test_what_comes_in_the_moment_of_an_abort_is_not_lost(room: bool) -> None:
+    """The engine's stream returns, and in the same turn of the loop the session is interrupted."""
+    inputs = whole([tokens("word " * (10 if room else 5_000), 1)])[:-2]
+    groups = [inputs[i : i + 256] for i in range(0, len(inputs), 256)]
+
+    class Stream(ListStream):
+        async def receive(self) -> list[Input]:
+            group = await super().receive()
+            # The last ones find the channel full, where nobody reads.
+            if self.taken == len(inputs) or self.taken > CEILING - 2 * MAX_EVENTS:
+                session.abort("client")
+            return group
+
+    stream, taps = Stream(groups, endless=True), Taps()
+    session = started(opening("plain"), stream, taps, keep_alive=0)
     frames: list[Frame] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
-        async with session.frames as reader:
-            async for batch in reader:
-                frames += batch
-                session.abort("cancel")
-    assert isinstance(frames[0], Head) and frames[0].status == 200
-    assert frames[1] == Comment(b": keep-alive\n\n")
-    assert taps.events("engine") == [Tick(), AbortInput("cancel")]
+        if not room:
+            await settle()
+        frames += await drained(session)
+    assert taps.events("engine") == [*inputs[: stream.taken], AbortInput("client")]
+    assert frames == derive(session.opening, taps.events("engine")).frame.events
+
+
+@pytest.mark.anyio
+async def test_an_abort_in_the_moment_of_the_end_changes_nothing() -> None:
+    inputs = whole([tokens("Two a day.", 1)])
+
+    class Stream(ListStream):
+        async def receive(self) -> list[Input]:
+            group = await super().receive()
+            session.abort("client")
+            return group
+
+    taps = Taps()
+    session = started(opening(), Stream([inputs]), taps, keep_alive=0)
+    frames: list[Frame] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.run)
+        frames += await drained(session)
+    assert session.aborted_by is None
+    assert taps.events("engine") == inputs
+    assert frames == derive(session.opening, inputs).frame.events
 
 
 @pytest.mark.anyio

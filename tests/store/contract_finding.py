@@ -10,7 +10,16 @@ import pytest
 
 from stages.events import CallArguments, CallStart, Content, PromptInput, Reasoning
 from store import trace
-from store.api import Batch, EventStore, SequenceConflict, SessionInfo, SessionNotFound, StoreError, Trace
+from store.api import (
+    Batch,
+    EventStore,
+    SequenceConflict,
+    SessionInfo,
+    SessionNotFound,
+    StillOpen,
+    StoreError,
+    Trace,
+)
 from tests.support.store import SECOND, batches, opening, record, same, words
 
 
@@ -20,6 +29,50 @@ class FindingContract:
     @pytest.fixture
     def store(self) -> Iterator[EventStore]:
         raise NotImplementedError
+
+    # --- what the protocol rules found ------------------------------------------------------------------------------
+
+    def test_what_the_rules_found_is_in_the_projection(self, store: EventStore) -> None:
+        made = batches(words(5))
+        for name in ("s0", "s1"):
+            record(store.writer(opening(name)), made).close("closed")
+        store.flush()
+        before = store.info("s0")
+        assert (before.validated, before.rules, before.rule_errors) == (False, {}, 0)
+        store.note_rules("s0", {"INV-075": 1, "INV-030": 40}, 1)
+        after = store.info("s0")
+        assert after == store.load("s0").info
+        assert after == msgspec.structs.replace(
+            before, validated=True, rules={"INV-030": 40, "INV-075": 1}, rule_errors=1
+        )
+        assert [info.validated for info in store.sessions()].count(True) == 1
+        assert not store.info("s1").validated
+        store.note_rules("s0", {}, 0)
+        assert store.info("s0") == msgspec.structs.replace(before, validated=True)
+        assert same(store.load("s0"), opening("s0"), made)
+
+    def test_what_the_rules_found_goes_along_with_a_trace(self, store: EventStore) -> None:
+        record(store.writer(opening("s0")), batches(words(5))).close("aborted")
+        store.flush()
+        store.note_rules("s0", {"INV-033": 2}, 2)
+        [found] = trace.loads(trace.dumps(store.load("s0")))
+        assert found.info == store.info("s0")
+        copy = msgspec.structs.replace(found.opening, session="s1")
+        store.save([Trace(opening=copy, info=found.info, records=found.records)])
+        assert (store.info("s1").rules, store.info("s1").rule_errors) == ({"INV-033": 2}, 2)
+        store.note_rules("s1", {}, 0)
+        assert store.info("s1").rules == {}
+
+    def test_only_an_ended_session_is_judged(self, store: EventStore) -> None:
+        writer = record(store.writer(opening("s0")), batches(words(5))[:4])
+        store.flush()
+        with pytest.raises(StillOpen, match="session s0 is still being recorded"):
+            store.note_rules("s0", {}, 0)
+        with pytest.raises(SessionNotFound):
+            store.note_rules("s1", {}, 0)
+        writer.close("closed")
+        store.note_rules("s0", {}, 0)
+        assert store.info("s0").validated
 
     # --- finding ----------------------------------------------------------------------------------------------------
 

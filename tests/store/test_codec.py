@@ -16,7 +16,7 @@ from stages.opening import Opening
 from store import block, codec, opening
 from store.api import CorruptRecord, Record, UnknownSchema
 from store.codec import Upcast, Upcasts, Where
-from tests.support.events import EVERY, UNIONS, events, struct
+from tests.support.events import EVERY, LATER, UNIONS, events, struct
 from tests.support.store import opening as made_opening
 
 
@@ -256,7 +256,8 @@ def test_what_is_newer_or_too_old_is_refused() -> None:
 
 def test_the_canonical_bytes_of_schema_1() -> None:
     """These stand in stored digests. Who changes an event's encoding raises the schema."""
-    assert {layer: codec.digest(EVERY[layer]).sha256[:16] for layer in LAYERS} == {
+    written = {layer: [event for event in EVERY[layer] if event not in LATER] for layer in LAYERS}
+    assert {layer: codec.digest(written[layer]).sha256[:16] for layer in LAYERS} == {
         "engine": "41a94471d0ad971e",
         "semantic": "aa3a24588da33be0",
         "chunk": "743a0e59bfe91e4e",

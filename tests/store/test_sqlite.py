@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import zstandard
 
 from stages.events import PromptInput
 from stages.opening import TokenizerFacts
 from store import block, open_store
 from store.api import Batch, CorruptRecord, EventStore, StoreUnavailable, UnknownSchema
 from store.sqlite import SqliteStore
+from store.sqlite_schema import LAYOUT
 from tests.store.contract import StoreContract
 from tests.store.contract_finding import FindingContract
 from tests.support.store import batches, opening, record, same, words
@@ -264,9 +266,42 @@ def test_a_newer_playhead_wrote_it(path: Path, sql: str, said: str) -> None:
 
 def test_tables_of_a_newer_playhead(path: Path) -> None:
     recorded(path, 20)
-    query(path, "PRAGMA user_version=2")
-    with pytest.raises(UnknownSchema, match=r"layout 2.*newer"):
+    query(path, f"PRAGMA user_version={LAYOUT + 1}")
+    with pytest.raises(UnknownSchema, match=rf"layout {LAYOUT + 1}.*newer"):
         open_store(str(path))
+
+
+# --- older tables ---------------------------------------------------------------------------------------------------
+
+
+def test_a_store_of_layout_1(path: Path) -> None:
+    """One session that ended, one whose process died."""
+    path.write_bytes(zstandard.decompress((Path(__file__).parent / "golden" / "layout-1.db.zst").read_bytes()))
+    assert query(path, "PRAGMA user_version") == [(1,)]
+    store = open_store(str(path), create=False)
+    assert same(store.load(NAME), opening(), batches(words(20)))
+    assert [(info.session, info.state, info.validated) for info in store.sessions()] == [
+        ("f" * 32, "torn", False), (NAME, "closed", False),
+    ]  # fmt: skip
+    store.note_rules(NAME, {"INV-044": 3}, 2)
+    record(store.writer(opening("new")), batches(words(3))).close("closed")
+    store.close()
+    assert query(path, "PRAGMA user_version") == [(LAYOUT,)]
+    store = open_store(str(path), create=False)
+    info = store.info(NAME)
+    assert (info.validated, info.rules, info.rule_errors) == (True, {"INV-044": 3}, 2)
+    assert store.info("new").state == "closed"
+    store.close()
+
+
+def test_what_the_rules_found_is_there_for_sql(path: Path) -> None:
+    recorded(path, 20)
+    store = open_store(str(path))
+    store.note_rules(NAME, {"INV-044": 3, "INV-030": 1}, 3)
+    store.close()
+    assert query(path, "SELECT validated, rule_errors FROM sessions") == [(1, 3)]
+    found = query(path, "SELECT session, value FROM sessions, json_each(rules) WHERE key='INV-044'")
+    assert found == [(NAME, 3)]
 
 
 # --- what is not a store --------------------------------------------------------------------------------------------

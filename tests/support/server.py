@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from replay import Replayer, SessionResult
 from store import open_store
 from store.api import SessionInfo, SessionNotFound, Trace
 from tests.support.tree import ROOT
+from tests.support.validated import assert_clean
 
 T = TypeVar("T")
 
@@ -175,11 +176,14 @@ def serve(
     store: Path | None = None,
     traceback: bool = False,
     replays: bool = True,
+    allow: Collection[str] = (),
+    effort: bool = True,
 ) -> Generator[Running]:
     """A server; one ``script`` for every request. Its log is in the folder, and its store, unless there is another.
 
     At the end it is stopped, if it still runs: its exit code is 0, its log has no ``traceback``, and what is in its
-    store ``replays`` the same, unless a test is about that.
+    store ``replays`` the same, unless a test is about that. All that it sent keeps the protocol rules, but for those of
+    ``allow``, which its model or script breaks, and those that take ``effort``, where it sent megabytes.
     """
     store = store or folder / "playhead.db"
     command = [sys.executable, "-m", "pipeline.cli", "serve", "--engine", engine, "--port", "0"]
@@ -200,7 +204,10 @@ def serve(
             assert ("Traceback" in running.log.read_text()) == traceback
         finally:
             process.kill()
-    if replays and store.exists():
+    if not store.exists():
+        return
+    assert_clean(store, allow, effort=effort)
+    if replays:
         assert {result.session: result.verdict for result in replayed(store) if result.verdict != "same"} == {}
 
 

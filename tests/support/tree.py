@@ -8,13 +8,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pipeline", "replay", "store", "stages")
 FOLDERS = (*PACKAGES, "tests", "docs", "examples", ".ci")
+MADE = {"__pycache__", "node_modules"}
+"""Folders that tools make."""
 
 
 def files(*suffixes: str) -> Iterator[Path]:
     """The project's own files, sorted: those at the top and all in its folders. ``suffixes``: of these kinds only."""
     found = [path for path in ROOT.iterdir() if path.is_file()]
     for folder in FOLDERS:
-        found += [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        found += [path for path in (ROOT / folder).rglob("*") if path.is_file() and not MADE & {*path.parts}]
     for path in sorted(found):
         if not suffixes or path.suffix in suffixes:
             yield path

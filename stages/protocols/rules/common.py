@@ -11,7 +11,7 @@ from stages.protocols.rules import common_calls
 from stages.protocols.rules.case import Case, at, nowhere, shown
 from stages.protocols.rules.evidence import Need
 from stages.protocols.rules.reading import Event
-from stages.protocols.rules.rule import Finding, Rules
+from stages.protocols.rules.rule import Finding, Rules, Severity
 from stages.protocols.rules.said import Delta, Kind, SaidChoice, SaidUsage
 from stages.protocols.rules.values import integer
 
@@ -127,37 +127,42 @@ def a_chars(case: Case) -> Iterator[Finding]:
     for choice in case.said.choices.values():
         excused = _Excused(case, choice.index)
         for delta in choice.deltas:
-            if not excused.take(delta):
-                yield at(delta.event, f"choice {choice.index}: {delta.kind} {shown(delta.text)}")
+            weight = excused.take(delta)
+            if weight is not None:
+                yield at(delta.event, f"choice {choice.index}: {delta.kind} {shown(delta.text)}", severity=weight)
 
 
 class _Excused:
-    """Where U+FFFD may stand: where it stands in what was meant, or as often as the engine's own bytes decode to
-    it."""
+    """Where U+FFFD may stand: where it stands in what was meant, or as often as the engine's own bytes decode to it. Of
+    a stream of our own of which neither is known (a torn recording) it is no more than likely that it may not: our
+    parsers cut no characters."""
 
     def __init__(self, case: Case, index: int) -> None:
         meant = case.evidence.meant
         self._meant = None if meant is None else next((one for one in meant if one.choice == index), Message(index))
         engine = case.evidence.engine
         pieces = engine.choices[index].pieces if engine is not None and index in engine.choices else ()
+        self._weight: Severity = "E" if meant is not None or pieces or not case.own else "W"
         self._left = b"".join(pieces).decode("utf-8", "replace").count(_REPLACEMENT)
         self._at: dict[tuple[str, int], int] = {}
 
-    def take(self, delta: Delta) -> bool:
-        """The next piece: whether its broken characters, if any, are excused."""
+    def take(self, delta: Delta) -> Severity | None:
+        """The next piece: what its broken characters weigh; None: it has none, or they are excused."""
         key = (delta.kind, delta.call)
         begin = self._at.get(key, 0)
         self._at[key] = begin + len(delta.text)
         broken = [] if delta.text.isascii() else [found.start() for found in _BROKEN.finditer(delta.text)]
         if not broken:
-            return True
+            return None
         if any(delta.text[place] != _REPLACEMENT for place in broken):
-            return False
+            return "E"
         if self._meant is not None:
             text = _text_of(self._meant, delta)
-            return all(text[begin + place : begin + place + 1] == _REPLACEMENT for place in broken)
-        self._left -= len(broken)
-        return self._left >= 0
+            right = all(text[begin + place : begin + place + 1] == _REPLACEMENT for place in broken)
+        else:
+            self._left -= len(broken)
+            right = self._left >= 0
+        return None if right else self._weight
 
 
 def _text_of(meant: Message, delta: Delta) -> str:

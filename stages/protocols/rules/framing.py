@@ -6,6 +6,7 @@ asked of the whole body at once.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,6 +19,9 @@ from stages.protocols.rules.reading import BOM, Event, Reading, closes, lines_of
 from stages.protocols.rules.rule import Finding, Rules
 from stages.sse import SseDecoder, SseEvent
 
+_SMALL = 8 * 1024
+"""Bytes of a body that is decoded byte by byte."""
+_DELICATE = re.compile(rb"[\r\n\x80-\xff]")
 RULES = Rules()
 _WIDE = (b"data:  ", b"event:  ")
 _TERMINALS: dict[Protocol, frozenset[str]] = {
@@ -205,7 +209,7 @@ def s_split(case: Case) -> Iterator[Finding]:
     """The body decodes to the same events as a whole, byte by byte, and at any cuts."""
     body = case.evidence.body
     read = [SseEvent(event.name or "message", event.text or "") for event in case.reading.events]
-    for how, cuts in _cuts(len(body)):
+    for how, cuts in _cuts(body):
         decoder = SseDecoder()
         found = [
             SseEvent(event.name, event.data)
@@ -220,10 +224,16 @@ def s_split(case: Case) -> Iterator[Finding]:
             yield at(where, f"read {how}, event {place} of {len(read)} differs ({len(found)} events)")
 
 
-def _cuts(size: int) -> Iterator[tuple[str, list[int]]]:
+def _cuts(body: bytes) -> Iterator[tuple[str, list[int]]]:
+    size = len(body)
     yield "as a whole", []
-    yield "byte by byte", list(range(1, size))
-    for seed in (1, 2, 3):
+    if size <= _SMALL:
+        yield "byte by byte", list(range(1, size))
+    else:
+        # Between two bytes of a run of ASCII a cut is like any other of that run; the random ones have those.
+        near = {place + way for place in _places(body) for way in (0, 1)}
+        yield "cut at every line end and inside every character", sorted(near - {0, size})
+    for seed in (1, 2, 3) if size <= _SMALL else (2, 3):
         cuts: list[int] = []
         # Any spread of sizes serves; this one is the same everywhere.
         step, place = seed, 0
@@ -232,6 +242,10 @@ def _cuts(size: int) -> Iterator[tuple[str, list[int]]]:
             place += 1 + (step >> 16) % (8**seed)
             cuts.append(min(place, size))
         yield f"at random cuts ({seed})", cuts
+
+
+def _places(body: bytes) -> Iterator[int]:
+    return (found.start() for found in _DELICATE.finditer(body))
 
 
 @RULES(24, "s_afterterm", "E")

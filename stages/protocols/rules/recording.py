@@ -8,7 +8,7 @@ from itertools import pairwise, zip_longest
 
 from msgspec import UNSET
 
-from stages.events import Block, Done
+from stages.events import Block, Done, Tick
 from stages.protocols import openai_chat
 from stages.protocols.rules.case import Case, at, nowhere, said_in, said_whole, shown
 from stages.protocols.rules.compare import differences, unequal_tokens
@@ -113,7 +113,8 @@ def x_round(case: Case) -> Iterator[Finding]:
     if any(event.value is UNSET and event.text != "[DONE]" for event in mine):
         return
     chunks = [Done() if event.value is UNSET else openai_chat.chunk_of(event.value) for event in mine]
-    again = fold(FRAMER.start(openai_chat.opening_of(chunks)), openai_chat.reencoded(chunks))
+    # A stream that begins with a comment may have nothing but an error behind it: by itself that is no stream.
+    again = fold(FRAMER.start(openai_chat.opening_of(chunks)), [Tick(), *openai_chat.reencoded(chunks)])
     theirs = Reading(b"".join(frame.data for frame in again if isinstance(frame, Block))).events
     for one, two in zip_longest(mine, theirs):
         if one is None:

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from stages.message import Message, ToolCall
-from stages.protocols.rules import EngineChoice, EngineFacts, Protocol, Violation
-from stages.protocols.rules.asked import AskedTool, read
+from stages.protocols.rules import EngineChoice, EngineFacts, Violation
 from tests.support.wire import Edit, Stream, both, chunk, drop, golden, insert, put
 from tests.support.wire_bases import AGENT, BLOCKS, HIDDEN, ITEMS, PLAIN, STOPPED, TEXT, TOOLS, TWO
 
@@ -125,6 +124,14 @@ def test_28_in_messages_no_text_is_an_empty_object() -> None:
 )
 def test_29_who_wrote_it(stream: Stream, where: list[int]) -> None:
     assert frames(stream, 29) == where
+
+
+def test_29_nobody_knows_who_wrote_it() -> None:
+    """Of a torn recording of ours: the model may have, and we cut no characters."""
+    torn = text("Bl\ufffd").known(own=True)
+    assert [one.severity for one in found(torn, 29)] == ["warning"]
+    assert [one.severity for one in found(torn.known(own=False), 29)] == ["error"]
+    assert [one.severity for one in found(torn.known(meant=says(Message(0, content="Bl"))), 29)] == ["error"]
 
 
 @pytest.mark.parametrize("escape", [b"\\ud83d", b"\\uDE00", b"\\ude00\\ud83d"])
@@ -380,29 +387,3 @@ def test_27_hidden_reasoning_is_told_by_nothing() -> None:
 def test_what_is_right_breaks_nothing(rule: int, stream: Stream) -> None:
     report = stream.report()
     assert f"INV-{rule:03}" not in report.counts
-
-
-# --- requests ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("protocol", "tools"),
-    [
-        ("chat", [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}]),
-        ("responses", [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}]),
-        ("messages", [{"name": "f", "input_schema": {"type": "object"}, "strict": True}]),
-        ("messages", [{"type": "custom", "name": "f", "input_schema": {"type": "object"}, "strict": True}]),
-    ],
-)
-def test_tools_of_every_protocol(protocol: Protocol, tools: list[Any]) -> None:
-    assert read({"tools": tools}, protocol).tools == {"f": AskedTool("f", True, {"type": "object"})}
-
-
-@pytest.mark.parametrize(
-    "value", [None, True, -3, 1.5, "x", [None, 1], {"type": []}, {"type": "function", "function": 4}]
-)
-@pytest.mark.parametrize("protocol", ["chat", "completions", "responses", "messages"])
-def test_a_request_of_any_shape_is_read(protocol: Protocol, value: Any) -> None:
-    keys = ("n", "stop", "stop_sequences", "tools", "functions", "tool_choice", "stream_options", "top_logprobs")
-    asked = read(dict.fromkeys(keys, value), protocol)
-    assert (asked.n, asked.named, asked.tools) == (1, None, {})

@@ -69,6 +69,7 @@ STREAMS: dict[str, tuple[Ask, Sequence[Semantic]]] = {
     ),
     "a refusal": (Ask(stream=True), [Start(0, 9), Refusal(0, "No.", (0, 3)), Finish(0, "eos"), End()]),
     "silence": (Ask(stream=True), [Tick(), Start(0, 9), Tick(), Finish(0, "eos"), Tick(), End()]),
+    "an error behind a comment": (Ask(stream=True), [Tick(), Failure("engine", "lost"), End()]),
 }  # fmt: skip
 
 

@@ -1,0 +1,214 @@
+"""What arrives on a connection before there is a request: limits on its head, and answers to what is no HTTP.
+
+uvicorn reads a head of any size for as long as it takes, and answers what it cannot read with a line of text. Here a
+head has a limit of bytes and of time, and whoever sends something else is told in the protocol's error body. One request
+is read at a time: what a client sends ahead waits its turn, so that it spoils no answer, and its leaving is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import ClassVar, Literal, cast
+
+import httptools
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from stages.protocols import openai_chat
+
+HEAD_LIMIT = 64 * 1024
+"""Bytes of a request's line and headers; and about as many may wait behind a request that is not answered yet."""
+TOO_LARGE = f"The request line and headers are larger than the {HEAD_LIMIT} bytes that this server takes."
+NO_HTTP = "This is no HTTP/1.1 request that this server can read."
+
+
+class Guarded(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol, guarded. ``patience``: seconds that a head may take to arrive, and what is left of a
+    body whose request was answered before it was whole."""
+
+    patience: ClassVar[float] = 60.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._at: Literal["between", "head", "body"] = "between"
+        """Of which part of a request the next byte is."""
+        self._count = 0
+        """Requests that have begun to arrive."""
+        self._head = 0
+        """Bytes of the head that is on its way, as far as they came in reads of their own."""
+        self._upgrade = False
+        """The head that was just read asks for another protocol."""
+        self._running: RequestResponseCycle | None = None
+        """The request that is answered now, or was last."""
+        self._ahead = bytearray()
+        """What came while a request was being answered."""
+        self._refusal: bytes | None = None
+        """The answer to what cannot be read, behind those that are due."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._await_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._more_is_here()
+        super().connection_lost(exc)
+        # uvicorn tells the request that came last, which may be waiting behind this one.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            return
+        if self._busy:
+            self._ahead += data
+            if len(self._ahead) > HEAD_LIMIT:
+                self.flow.pause_reading()
+            return
+        self._feed(data)
+        if self._at == "between" and not self._busy:
+            # Blank lines, or the end of a body that nobody wanted: the connection is as idle as before.
+            self._await_more()
+
+    def _feed(self, data: bytes) -> None:
+        count = self._count if self._at == "head" else 0
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgrade = False
+            self._feed(self._head_without_upgrade() + data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError:
+            self._refuse(HTTPStatus.BAD_REQUEST, NO_HTTP, "invalid_http")
+            return
+        if self._at == "head" and self._count == count:
+            self._head += len(data)
+            if self._head > HEAD_LIMIT:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LARGE, "headers_too_large")
+
+    def _head_without_upgrade(self) -> bytes:
+        """Who asks for another protocol is answered in this one. The parser gives up the body of such a request, so it
+        is read again without the wish."""
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"".join([line, *fields, b"\r\n"])
+
+    @property
+    def _busy(self) -> bool:
+        """A whole request is being answered."""
+        running = self._running
+        return running is not None and not (running.response_complete or running.more_body)
+
+    def on_message_begin(self) -> None:
+        """See httptools."""
+        super().on_message_begin()
+        self._at = "head"
+        self._count += 1
+        self._head = 0
+        self._await_more()
+
+    def on_headers_complete(self) -> None:
+        """See httptools."""
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._upgrade = True
+            return
+        self._more_is_here()
+        super().on_headers_complete()
+        self._at = "body"
+        if self.expect_100_continue:
+            # A client that waits to be told to go on, and is refused instead, may send its body or not: nobody could
+            # tell it from a next request.
+            self.cycle.keep_alive = False
+        if self.pipeline:
+            # uvicorn reads no further while a request waits, and so would not notice that the client leaves.
+            self.flow.resume_reading()
+
+    def on_message_complete(self) -> None:
+        """See httptools."""
+        if not self._upgrade:
+            self._more_is_here()
+            self._at = "between"
+            super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """See uvicorn."""
+        super().on_response_complete()
+        if self._busy or self.transport.is_closing():
+            return
+        if self._refusal is not None:
+            self.transport.write(self._refusal)
+            self.transport.close()
+        elif self._ahead:
+            data, self._ahead = bytes(self._ahead), bytearray()
+            self.data_received(data)
+        elif self._at == "body":
+            self._await_more()
+
+    def _await_more(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.patience, self._too_late)
+
+    def _more_is_here(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        if self._busy:
+            # It may be here, and waits.
+            self._await_more()
+        elif self._at == "head":
+            seconds = f"{self.patience:g} second{'' if self.patience == 1 else 's'}"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The headers did not arrive within {seconds}.", "request_timeout")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: HTTPStatus, message: str, code: str) -> None:
+        """Answer what is no request, when its turn comes, and close."""
+        self._more_is_here()
+        running = self._running
+        if self._busy:
+            self._refusal = _answer(status, message, code)
+            return
+        answered = self._at == "body" and running is not None and running.response_started
+        # What cannot be read is the rest of a request that has its answer: there is no place for another.
+        if not (answered or self.transport.is_closing()):
+            self.transport.write(_answer(status, message, code))
+        self.transport.close()
+
+
+def _answer(status: HTTPStatus, message: str, code: str) -> bytes:
+    body = msgspec.json.encode(openai_chat.error_chunk("bad_request", message, code).body)
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
+
+
+class HeadLimit:
+    """ASGI middleware: the same limit for a head that came in one read."""
+
+    def __init__(self, app: ASGIApp, refused: ASGIApp) -> None:
+        """``refused``: answers the requests that are over the limit."""
+        self._app = app
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        app = self._refused if scope["type"] == "http" and _size(scope) > HEAD_LIMIT else self._app
+        await app(scope, receive, send)
+
+
+def _size(scope: Mapping[str, object]) -> int:
+    headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+    path, query = cast(bytes, scope.get("raw_path", b"")), cast(bytes, scope.get("query_string", b""))
+    return len(path) + len(query) + sum([len(name) + len(value) + 4 for name, value in headers])

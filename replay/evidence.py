@@ -1,0 +1,255 @@
+"""evidence: a recorded session as what the protocol rules judge: the response that it served, and all that is known of
+how it came about.
+
+A session that ended tells everything. Of one that is open, torn or incomplete the layers stop at different places, so
+nothing is compared across them: only what was served is judged, as a stream that somebody cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+import msgspec
+
+from replay.baseline import baseline, is_open
+from replay.derive import run
+from replay.errors import NotAvailable
+from replay.resolve import resolve
+from stages import catalog
+from stages.errors import UnknownName
+from stages.events import AbortInput, Body, FinishInput, Frame, Head, Input, PromptInput, Sent, TokensInput
+from stages.message import collect
+from stages.opening import Opening
+from stages.parse.parser import Parser
+from stages.protocols.rules import (
+    PROTOCOLS,
+    EngineChoice,
+    EngineFacts,
+    Evidence,
+    Http,
+    Protocol,
+    Write,
+    Writes,
+)
+from stages.protocols.rules import Sent as Taken
+from stages.sse import FRAMER
+from stages.stage import fold
+from store.api import Trace
+
+_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""The fields of requests that bound what is generated, in the order in which they count."""
+
+
+def evidence_of(
+    trace: Trace, *, effort: bool = False, keep_alive: float = 0.0, seen: frozenset[str] = frozenset()
+) -> Evidence:
+    """The evidence of the response that a session served. Frame numbers are those of the recorded frames.
+
+    ``effort``: also what takes another run of the encoder, and the rules that take their time; ``keep_alive``: seconds
+    between comments that a stream was promised, 0 for none; ``seen``: request ids of other responses. A lean session's
+    layers are derived first: raises ReplayError where the recorded ones cannot be had again, UnknownName for a protocol
+    that is not known.
+    """
+    opening = trace.opening
+    semantic, frames, times = _layers(trace)
+    ended = not is_open(trace.info.state)
+    inputs: list[Input] = trace.events("input", "engine")
+    sent = trace.events("socket", "frame")
+    data = [frame.data for frame in frames if not isinstance(frame, Head)]
+    return Evidence(
+        body=b"".join(data),
+        protocol=protocol_of(opening),
+        own=True,
+        first=1,
+        marked=_marked(trace, inputs, sent, len(frames)),
+        request=_request(opening),
+        http=_http(opening, frames, seen),
+        writes=_writes(frames, times, ended, keep_alive if opening.ask.stream else 0.0),
+        engine=_engine(opening, inputs) if ended else None,
+        meant=collect(semantic, named=opening.ask.named) if ended else None,
+        whole=_whole(opening, semantic) if effort and ended else None,
+        replayed=_encoded(opening, semantic) if effort and ended else None,
+        sent=_taken(frames, sent[-1]) if sent and ended else None,
+        effort=True if effort else None,
+    )
+
+
+def protocol_of(opening: Opening) -> Protocol:
+    """The session's protocol. Raises UnknownName for one that the rules do not know."""
+    for protocol in PROTOCOLS:
+        if protocol == opening.protocol:
+            return protocol
+    raise UnknownName(f"no protocol {opening.protocol!r}; there are {', '.join(PROTOCOLS)}")
+
+
+def _layers(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
+    """The semantic events, the frames, and when each frame came."""
+    if trace.info.mode == "full":
+        records = trace.records.get(("served", "frame"), [])
+        semantic = trace.events("served", "semantic")
+        return semantic, [record.event for record in records], [record.at for record in records]
+    opening = trace.opening
+    inputs = trace.records.get(("input", "engine"), [])
+    found = baseline(
+        trace, [record.event for record in inputs], lambda: catalog.layers(opening, resolve(opening.parser, opening))
+    )
+    if found.derived is None:
+        raise NotAvailable(f"session {opening.session}: {'; '.join(found.notes)}")
+    frames = found.derived.frame
+    times = [inputs[step].at if 0 <= step < len(inputs) else 0 for step in frames.steps]
+    return found.derived.semantic.events, frames.events, times
+
+
+def _marked(
+    trace: Trace, inputs: Sequence[Input], sent: Sequence[Sent], frames: int
+) -> Literal["complete", "truncated", "client_closed"]:
+    """A client that leaves while the last frames are written aborts nothing: what the socket took tells."""
+    if is_open(trace.info.state):
+        return "truncated"
+    left = isinstance(inputs[-1], AbortInput) and inputs[-1].by == "client" if inputs else False
+    left = left or trace.info.state == "detached"
+    return "client_closed" if left or (sent and sent[-1].seq < frames) else "complete"
+
+
+def _request(opening: Opening) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(opening.request, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+
+
+def _http(opening: Opening, frames: Sequence[Frame], seen: frozenset[str]) -> Http | None:
+    head = frames[0] if frames else None
+    if not isinstance(head, Head):
+        return None
+    asked = tuple((name.lower(), value) for name, value in opening.headers.items()) or None
+    # How the body was framed on the wire is the HTTP server's: no version, so that nothing is expected of it.
+    return Http(head.status, head.headers, asked, version="", seen_ids=seen)
+
+
+def _writes(frames: Sequence[Frame], times: Sequence[int], ended: bool, keep_alive: float) -> Writes:
+    """Frames of one moment left together."""
+    items: list[Write] = []
+    end = 0
+    for at, group in groupby(zip(times, frames, strict=True), key=_time):
+        size = sum(len(frame.data) for _, frame in group if not isinstance(frame, Head))
+        end += size
+        if size:
+            items.append(Write(at, end))
+    last = times[-1] if ended and times else None
+    return Writes(items, begun=0, ended=last, keep_alive=round(keep_alive * 1e9))
+
+
+def _time(frame: tuple[int, Frame]) -> int:
+    return frame[0]
+
+
+def _taken(frames: Sequence[Frame], sent: Sent) -> Taken:
+    """What the socket took is counted where it is written, and nothing else of it is recorded: the hash is that of the
+    recorded frames below the count, so it holds exactly where the sizes agree."""
+    handed = b"".join(frame.data for frame in frames[: sent.seq] if not isinstance(frame, Head))
+    return Taken(sent.size, hashlib.sha256(handed).hexdigest())
+
+
+# --- the engine -------------------------------------------------------------------------------------------------------
+
+
+class _Choice:
+    __slots__ = ("ids", "pieces", "reason", "whole")
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.pieces: list[bytes] = []
+        self.whole = True
+        self.reason: str | None = None
+
+
+def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
+    """None for an engine that gives no ids: its tokens cannot be counted."""
+    prompt: PromptInput | None = None
+    choices: dict[int, _Choice] = {}
+    for event in inputs:
+        if isinstance(event, TokensInput):
+            choice = choices.setdefault(event.choice, _Choice())
+            if event.text and not event.ids:
+                return None
+            choice.ids += event.ids
+            choice.pieces += event.pieces
+            choice.whole = choice.whole and len(event.pieces) == len(event.ids)
+        elif isinstance(event, FinishInput):
+            choices.setdefault(event.choice, _Choice()).reason = event.reason
+        elif isinstance(event, PromptInput):
+            prompt = event
+    if prompt is None:
+        return None
+    cap = _cap(opening, prompt.count)
+    return EngineFacts(
+        {
+            index: EngineChoice(
+                tuple(choice.ids), choice.reason, cap, tuple(choice.pieces) if choice.whole else ()
+            )
+            for index, choice in sorted(choices.items())
+        },
+        prompt=prompt.count,
+        prompt_ids=prompt.ids,
+        markers=markers_of(opening),
+    )  # fmt: skip
+
+
+def _cap(opening: Opening, prompt: int) -> int | None:
+    request = _request(opening) or {}
+    asked = next((request[name] for name in _CAPS if isinstance(request.get(name), int)), None)
+    room = None if opening.engine.max_tokens is None else opening.engine.max_tokens - prompt
+    return min((cap for cap in (asked, room) if cap is not None), default=None)
+
+
+def markers_of(opening: Opening) -> tuple[str, ...]:
+    """The literals of the session's format that are not text of their own: no fences, no words."""
+    try:
+        parser = catalog.parser(opening.parser)
+    except UnknownName:  # a user's own
+        return ()
+    if not isinstance(parser, Parser):
+        return ()
+    form = parser.format
+    form = form.variant(opening.tokenizer) if form.variant else form
+    ask = opening.ask
+
+    def literals() -> Iterator[str]:
+        if form.reasoning is not None:
+            yield from form.reasoning.literals()
+        if form.calls is not None:
+            yield from (literal for literal in form.calls.all() if literal not in form.calls.words)
+        if form.channels is not None:
+            yield from form.channels.literals()
+        if not (ask.keep_special or ask.ignore_eos):
+            yield from (*form.boundaries, *form.enders)
+
+    return tuple(sorted({literal for literal in literals() if len(literal) > 3 and literal[0] in "<[]"}))
+
+
+# --- again ------------------------------------------------------------------------------------------------------------
+
+
+def _whole(opening: Opening, semantic: Sequence[Any]) -> bytes | None:
+    """The body without streaming; None where that would be an error."""
+    ask = msgspec.structs.replace(opening.ask, stream=False)
+    frames = _frames(msgspec.structs.replace(opening, ask=ask), semantic)
+    if not frames or not isinstance(frames[0], Head) or frames[0].status != 200:
+        return None
+    return b"".join(frame.data for frame in frames if isinstance(frame, Body))
+
+
+def _encoded(opening: Opening, semantic: Sequence[Any]) -> bytes | None:
+    frames = _frames(opening, semantic)
+    return None if frames is None else b"".join(frame.data for frame in frames if not isinstance(frame, Head))
+
+
+def _frames(opening: Opening, semantic: Sequence[Any]) -> list[Frame] | None:
+    """None where the encoder raises: on events that a user's parser put together wrongly."""
+    steps = range(len(semantic))
+    chunks, failed = run(catalog.PROTOCOLS[opening.protocol].encoder, "chunk", opening, semantic, steps)
+    return None if failed else fold(FRAMER.start(opening), chunks.events)
