@@ -12,6 +12,11 @@ def new_session_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
+def new_request_id() -> str:
+    """Of a request without a session."""
+    return f"req-{new_session_id()}"
+
+
 def new_key() -> str:
     """16 random bytes in hex: what a session's call ids are derived from."""
     return secrets.token_hex(16)

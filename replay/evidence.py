@@ -200,6 +200,9 @@ def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
 
 
 def _cap(opening: Opening, prompt: int) -> int | None:
+    if opening.engine.kind == "scripted":
+        # Its reasons are those of its script: no count bounds it.
+        return None
     request = _request(opening) or {}
     asked = next((request[name] for name in _CAPS if isinstance(request.get(name), int)), None)
     room = None if opening.engine.max_tokens is None else opening.engine.max_tokens - prompt
@@ -221,7 +224,8 @@ def markers_of(opening: Opening) -> tuple[str, ...]:
     def literals() -> Iterator[str]:
         if form.reasoning is not None:
             yield from form.reasoning.literals()
-        if form.calls is not None:
+        # Where no call may be, its markers are text.
+        if form.calls is not None and ask.tools and ask.tool_choice != "none":
             yield from (literal for literal in form.calls.all() if literal not in form.calls.words)
         if form.channels is not None:
             yield from form.channels.literals()

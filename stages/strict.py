@@ -62,6 +62,15 @@ def parse_utf8(data: bytes) -> tuple[Json | UnsetType, str | None]:
     return _slowly(data.decode())
 
 
+def problem_of(data: bytes) -> str | None:
+    """What is not strict about a text that is JSON to a lenient reader; None where it is none, or strict."""
+    try:
+        value, problem = parse_utf8(data)
+    except UnicodeDecodeError:
+        return None
+    return None if value is UNSET else problem
+
+
 def repeated_key(data: bytes, value: Json) -> str | None:
     """A key that an object has twice, or None. ``data``: JSON text; ``value``: what it is."""
     # Outside its strings, JSON has a colon for each key.

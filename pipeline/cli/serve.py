@@ -6,16 +6,17 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import math
 import os
 import shlex
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import click
@@ -27,7 +28,7 @@ from pipeline.engines.base import Engine, EngineLoadError
 from pipeline.engines.weights import locate
 from pipeline.http.app import Server, app
 from pipeline.http.auth import VARIABLE, BadKeys, keys_in
-from pipeline.http.connection import connection
+from pipeline.http.connection import Connection, connection
 from pipeline.recorder import Recorder
 from replay import ReplayError, resolve
 from stages.errors import StagesError
@@ -37,20 +38,20 @@ from store.api import EventStore, StoreError
 BANNER = """
 Playhead serves {model} at {url}   (parser {parser}, recording {record})
 
-  curl -sN {url}/v1/chat/completions -H 'content-type: application/json' {header}\\
-    -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
-         "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
+curl -sN {url}/v1/chat/completions -H 'content-type: application/json' {header}\\
+  -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
+       "messages": [{{"role": "user", "content": "Name three rivers."}}]}}'
 
-  from openai import OpenAI
-  client = OpenAI(base_url="{url}/v1", api_key={key})
-  for chunk in client.chat.completions.create(model="{model}", stream=True, max_tokens=64, temperature=0,
-          messages=[{{"role": "user", "content": "Name three rivers."}}]):
-      if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
+from openai import OpenAI
+client = OpenAI(base_url="{url}/v1", api_key={key})
+for chunk in client.chat.completions.create(model="{model}", stream=True, max_tokens=64, temperature=0,
+        messages=[{{"role": "user", "content": "Name three rivers."}}]):
+    if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
 """
 REPLAY = """
 Then run what was recorded through a changed parser:
 
-  {command} replay {store} --parser examples/modified_parser.py:Parser
+{command} replay {store} --parser examples/modified_parser.py:Parser
 """
 DEFAULT_STORE = Config().store
 LAST_FRAMES = 1.0
@@ -89,13 +90,38 @@ class _Uvicorn(uvicorn.Server):
         live.abort("shutdown")
         await self._until_idle(LAST_FRAMES)
         live.leave()
+        await self._hang_up()
         await super().shutdown(sockets)
 
     async def _until_idle(self, seconds: float) -> None:
+        await self._while(lambda: len(self._playhead.live) > 0, seconds)
+
+    async def _hang_up(self) -> None:
+        """Who still sends a request, or does not read an answer, is left behind: uvicorn would cancel its handler, and
+        complain of it."""
+        connections = cast("set[Connection]", self.server_state.connections)
+        for one in list(connections):
+            one.shutdown()
+        await self._while(lambda: len(connections) > 0, LAST_FRAMES)
+        for one in list(connections):
+            await one.abort()
+
+    async def _while(self, waited: Callable[[], bool], seconds: float) -> None:
         with anyio.move_on_after(seconds):
             # A second Ctrl-C sets force_exit in a signal handler, which can wake nobody.
-            while len(self._playhead.live) and not self.force_exit:  # noqa: ASYNC110
+            while waited() and not self.force_exit:  # noqa: ASYNC110
                 await anyio.sleep(0.05)
+
+
+class _Range(click.FloatRange):
+    """A number within bounds. The bounds alone would let ``nan`` pass, of which nothing is less and nothing more."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See click."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is not a number", param, ctx)
+        return number
 
 
 def make_engine(config: Config) -> Engine:
@@ -256,7 +282,7 @@ def _command() -> str:
 @click.option("--served-name", default=None, help="The model name that clients use.")
 @click.option("--script", default=None, type=click.Path(exists=True, dir_okay=False),
               help="scripted: what to play (JSON).")  # fmt: skip
-@click.option("--pace", default=0.0, show_default=True, type=click.FloatRange(0), help="scripted: seconds per step.")
+@click.option("--pace", default=0.0, show_default=True, type=_Range(0), help="scripted: seconds per step.")
 @click.option("--parser", default="auto", show_default=True, metavar="P",
               help="A catalog name, auto, file.py:Attr or package.module:Attr.")  # fmt: skip
 @click.option("--calls", type=click.Choice(["incremental", "whole"]), default="incremental", show_default=True,
@@ -266,25 +292,25 @@ def _command() -> str:
 @click.option("--store", default="playhead.db", show_default=True, help="A SQLite file, or memory:")
 @click.option("--record", type=click.Choice(["full", "lean", "off"]), default="full", show_default=True,
               help="full: all layers; lean: the engine's, with digests of the others.")  # fmt: skip
-@click.option("--sample", default=1.0, show_default=True, type=click.FloatRange(0, 1),
+@click.option("--sample", default=1.0, show_default=True, type=_Range(0, 1),
               help="Share of sessions recorded.")  # fmt: skip
 @click.option("--durability", type=click.Choice(["default", "strict"]), default="default", show_default=True,
               help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
-@click.option("--validate", default=0.0, show_default=True, type=click.FloatRange(0, 1), metavar="RATE",
+@click.option("--validate", default=0.0, show_default=True, type=_Range(0, 1), metavar="RATE",
               help="Share of recorded sessions that is held to the protocol rules.")  # fmt: skip
 @click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024),
               help="Bytes of a request body.")  # fmt: skip
-@click.option("--body-timeout", default=60.0, show_default=True, type=click.FloatRange(0, min_open=True),
+@click.option("--body-timeout", default=60.0, show_default=True, type=_Range(0, min_open=True),
               help="Seconds that a request body may take to arrive.")  # fmt: skip
-@click.option("--commit-after", default=10.0, show_default=True, type=click.FloatRange(0),
+@click.option("--commit-after", default=10.0, show_default=True, type=_Range(0),
               help="Seconds until a stream begins without admission, if --keep-alive is not less.")  # fmt: skip
-@click.option("--keep-alive", default=15.0, show_default=True, type=click.FloatRange(0),
+@click.option("--keep-alive", default=15.0, show_default=True, type=_Range(0),
               help="Seconds that a client hears nothing before a comment; 0: never.")  # fmt: skip
 @click.option("--stall", type=click.Choice(["wait", "detach", "abort"]), default="abort", show_default=True,
               help="A client takes nothing: wait for it, go on without it, or abort its session.")  # fmt: skip
-@click.option("--stall-after", default=60.0, show_default=True, type=click.FloatRange(0, min_open=True),
+@click.option("--stall-after", default=60.0, show_default=True, type=_Range(0, min_open=True),
               help="Seconds that a client takes nothing before detach or abort.")  # fmt: skip
-@click.option("--shutdown-grace", default=5.0, show_default=True, type=click.FloatRange(0),
+@click.option("--shutdown-grace", default=5.0, show_default=True, type=_Range(0),
               help="Seconds that sessions may finish at a stop.")  # fmt: skip
 @click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")
 def serve(**options: Any) -> None:

@@ -209,6 +209,9 @@ def _body(source: str, data: bytes, options: Options) -> Found:
     except BadResponse as error:
         return Unreadable(source, str(error))
     protocol = options.protocol or protocol_in(response.body, options.request)
+    if protocol is None and response.http is not None and response.http.status != 200:
+        # What is no body of any protocol is judged as an error of the one that most servers speak.
+        protocol = "chat"
     if protocol is None:
         return Unreadable(source, f"nothing in it tells its protocol; give --protocol ({', '.join(PROTOCOLS)})")
     evidence = Evidence(

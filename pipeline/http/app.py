@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline import ids
 from pipeline.config import Config
@@ -205,7 +205,7 @@ def app(server: Server) -> Starlette:
 
 
 def _middleware(config: Config) -> list[Middleware]:
-    made = [Middleware(HeadLimit, refused=error_response(LONG_HEAD))]
+    made = [Middleware(HeadLimit, refused=_refusing(LONG_HEAD))]
     if config.allow_origins:
         # Outside the keys: a browser's preflight request carries none.
         made.append(
@@ -215,8 +215,15 @@ def _middleware(config: Config) -> list[Middleware]:
             )
         )  # fmt: skip
     if config.keys:
-        made.append(Middleware(RequireKey, keys=config.keys, refused=error_response(NO_KEY)))
+        made.append(Middleware(RequireKey, keys=config.keys, refused=_refusing(NO_KEY)))
     return made
+
+
+def _refusing(error: RequestError) -> ASGIApp:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await error_response(error)(scope, receive, send)
+
+    return refuse
 
 
 def require_json(request: Request) -> None:
@@ -232,8 +239,9 @@ def require_json(request: Request) -> None:
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON body."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
+    """A JSON body, under an id of its own: what has no session can still be told apart."""
+    named = {"x-request-id": ids.new_request_id(), **(headers or {})}
+    return Response(msgspec.json.encode(value), status, named, "application/json")
 
 
 def error_response(error: RequestError) -> Response:

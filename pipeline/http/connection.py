@@ -87,7 +87,7 @@ class Connection(Guarded):
     @property
     def unread(self) -> int:
         """See Link."""
-        return self.unsent + _unacknowledged(self._socket)
+        return 0 if self._lost.is_set() else self.unsent + _unacknowledged(self._socket)
 
     async def drained(self) -> None:
         """See Link."""

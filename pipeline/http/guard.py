@@ -1,8 +1,8 @@
 """What arrives on a connection before there is a request: limits on its head, and answers to what is no HTTP.
 
 uvicorn reads a head of any size for as long as it takes, and answers what it cannot read with a line of text. Here a
-head has a limit of bytes and of time, and whoever sends something else is told in the protocol's error body. One request
-is read at a time: what a client sends ahead waits its turn, so that it spoils no answer, and its leaving is noticed.
+head has a limit of bytes and of time, and whoever sends something else is told in the protocol's error body. What a
+client sends before it has its answer waits, so that it spoils no answer; and that the client leaves is noticed still.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from pipeline import ids
 from stages.protocols import openai_chat
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request's line and headers; and about as many may wait behind a request that is not answered yet."""
+PIECE = 8 * 1024
+"""Bytes that are parsed at once: what holds more requests than one waits as bytes, which are small."""
 TOO_LARGE = f"The request line and headers are larger than the {HEAD_LIMIT} bytes that this server takes."
 NO_HTTP = "This is no HTTP/1.1 request that this server can read."
 
@@ -64,40 +67,54 @@ class Guarded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         self._unset_keepalive_if_required()
-        if self._refusal is not None:
-            return
-        if self._busy:
-            self._ahead += data
-            if len(self._ahead) > HEAD_LIMIT:
-                self.flow.pause_reading()
-            return
-        self._feed(data)
+        for at in range(0, len(data), PIECE):
+            if self._refusal is not None or self.transport.is_closing():
+                return
+            if self._busy:
+                self._ahead += data[at:]
+                if len(self._ahead) > HEAD_LIMIT:
+                    self.flow.pause_reading()
+                return
+            self._feed(data[at : at + PIECE])
         if self._at == "between" and not self._busy:
             # Blank lines, or the end of a body that nobody wanted: the connection is as idle as before.
             self._await_more()
 
     def _feed(self, data: bytes) -> None:
-        count = self._count if self._at == "head" else 0
+        alone = {"between": self._count + 1, "head": self._count, "body": 0}[self._at]
+        """The request of which this may hold a piece of the head, and nothing else."""
+        readable = True
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._upgrade = False
-            self._feed(self._head_without_upgrade() + data[upgrade.args[0] :])
-            return
+            readable = self._upgrade  # else it is CONNECT, and what follows is for nobody here
+            if self._upgrade:
+                self._upgrade = False
+                self._feed(self._head_without_upgrade() + data[upgrade.args[0] :])
+                return
         except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST, NO_HTTP, "invalid_http")
-            return
-        if self._at == "head" and self._count == count:
+            readable = False
+        if self._at == "head" and self._count == alone:
             self._head += len(data)
-            if self._head > HEAD_LIMIT:
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LARGE, "headers_too_large")
+        if self._at == "head" and self._head > HEAD_LIMIT:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LARGE, "headers_too_large")
+        elif not readable:
+            self._refuse(HTTPStatus.BAD_REQUEST, NO_HTTP, "invalid_http")
 
     def _head_without_upgrade(self) -> bytes:
-        """Who asks for another protocol is answered in this one. The parser gives up the body of such a request, so it
-        is read again without the wish."""
-        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        """Who asks for another protocol is answered in this one. The parser takes such a request to have no body, and
+        may take it for the last: another one reads it again, without the wish."""
+        parser, self.parser = self._parser, httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        line = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self.url, parser.get_http_version().encode())
         fields = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         return b"".join([line, *fields, b"\r\n"])
+
+    @property
+    def _parser(self) -> httptools.HttpRequestParser:
+        parser: httptools.HttpRequestParser | None = self.parser
+        assert parser is not None  # before the connection is lost
+        return parser
 
     @property
     def _busy(self) -> bool:
@@ -115,7 +132,7 @@ class Guarded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """See httptools."""
-        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+        if self._parser.should_upgrade() and self._parser.get_method() != b"CONNECT":
             self._upgrade = True
             return
         self._more_is_here()
@@ -191,6 +208,7 @@ class Guarded(HttpToolsProtocol):
 def _answer(status: HTTPStatus, message: str, code: str) -> bytes:
     body = msgspec.json.encode(openai_chat.error_chunk("bad_request", message, code).body)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+    head += f"x-request-id: {ids.new_request_id()}\r\n"
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
 
 

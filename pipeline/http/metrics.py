@@ -38,7 +38,10 @@ class Metrics(Collector):
 
     async def answer(self, request: Request) -> Response:
         """The endpoint."""
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encode, kind = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is none
+            encode, kind = choose_encoder("")
         return Response(encode(self._registry), headers={"content-type": kind})
 
     def collect(self) -> Iterator[Metric]:

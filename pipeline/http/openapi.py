@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -46,13 +48,15 @@ class Health(msgspec.Struct, frozen=True):
     store: dict[str, int] | None = None
 
 
+@cache
 def document(*, keys: bool) -> dict[str, Any]:
-    """The OpenAPI 3.1 description. ``keys``: requests need one."""
+    """The OpenAPI 3.1 description; not to be changed. ``keys``: requests need one."""
     types = (ChatRequest, ChatCompletion, ChatChunk, ModelList, ErrorBody, Health)
     (chat, completion, chunk, models, error, health), schemas = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
     _allow_null(schemas["ChatRequest"])
+    _portable(schemas)
     refused = {status: _answer(why, "application/json", error) for status, why in _STATUSES.items()}
     answered = _answer(
         "The answer: whole, or as a stream of chunks that ends with `[DONE]`.", "application/json", completion
@@ -80,8 +84,8 @@ def document(*, keys: bool) -> dict[str, Any]:
                 "summary": "Whether the engine runs, and what is recorded.",
                 "security": [],
                 "responses": {
-                    "200": _answer("It runs.", "application/json", health),
-                    "503": _answer("It does not.", "application/json", health),
+                    "200": _answer("The engine runs.", "application/json", health),
+                    "503": _answer("The engine does not run.", "application/json", health),
                 },
             }
         },
@@ -90,7 +94,14 @@ def document(*, keys: bool) -> dict[str, Any]:
         "get": {
             "operationId": "metrics",
             "summary": "Counters, for Prometheus.",
-            "responses": {"200": _answer("They are.", "text/plain", {"type": "string"}), "401": refused["401"]},
+            "responses": {
+                "200": _answer(
+                    "Counters, in the Prometheus format.",
+                    "text/plain",
+                    {"type": "string"},
+                ),
+                "401": refused["401"],
+            },
         }
     }
     bearer = {"type": "http", "scheme": "bearer"}
@@ -112,3 +123,17 @@ def _allow_null(request: dict[str, Any]) -> None:
     for name, schema in request["properties"].items():
         if name not in request["required"]:
             request["properties"][name] = {"anyOf": [schema, {"type": "null"}]}
+
+
+def _portable(schema: Any) -> None:
+    """Patterns as JSON Schema has them: ``$`` is the end of the text there, while Python's is before a last newline
+    too."""
+    if isinstance(schema, dict):
+        fields = cast("dict[str, Any]", schema)
+        if isinstance(pattern := fields.get("pattern"), str):
+            fields["pattern"] = pattern.replace(r"\Z", "$")
+        for field in fields.values():
+            _portable(field)
+    elif isinstance(schema, list):
+        for item in cast("Iterable[Any]", schema):
+            _portable(item)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from stages.events import (
@@ -30,6 +32,15 @@ from stages.parse.site import Site
 from stages.parse.types import Tools
 from stages.parse.writer import Text, Writer, pack, unpack
 
+_STOPPED: Final = Special("", Role.ENDER)
+"""A token that the request names as an end: it and what follows it is no text."""
+
+
+def _stopping(plan: Plan, ids: tuple[int, ...]) -> dict[int, Special]:
+    # A marker of the format that ends the output is still read: a call may end with it.
+    markers = {number for number, entry in plan.special.items() if entry.role is None}
+    return {number: _STOPPED for number in ids if number not in markers}
+
 
 class ChoiceState(msgspec.Struct, frozen=True):
     """A choice's snapshot; texts are packed."""
@@ -53,6 +64,8 @@ class Choice:
     def __init__(self, form: Format, plan: Plan, opening: Opening, tools: Tools, index: int, begin: Begin) -> None:
         self.index = index
         self.special = plan.special
+        if opening.ask.stop_ids and not opening.ask.include_stop:
+            self.special = {**plan.special, **_stopping(plan, opening.ask.stop_ids)}
         lexicon = plan.by_id.lexicon
         ids = "call" if form.calls is None else form.calls.ids
         self.writer = Writer(index, opening.key, opening.calls == "whole", tx.Alphabet(lexicon.chars), ids)
@@ -163,7 +176,7 @@ class Choice:
             self._bytes(piece)
             return
         if ender:
-            self.scanner.site.ended = True
+            self.scanner.site.ended = entry is not _STOPPED
             self.scanner.close()
             self.writer.held += len(piece)
             self.writer.emit(Dropped, char)

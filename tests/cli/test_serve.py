@@ -27,8 +27,7 @@ def test_it_says_what_to_try_next(tmp_path: Path) -> None:
         curl = said[start : said.index("\n\n", start)]
         done = subprocess.run(["bash", "-euc", curl], capture_output=True, text=True, check=True)
         assert done.stdout.endswith("data: [DONE]\n\n")
-        snippet = said[said.index("  from openai") : said.index("Then run")]
-        code = "\n".join(line[2:] for line in snippet.splitlines())
+        code = said[said.index("from openai") : said.index("Then run")]
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert "Name three rivers." in done.stdout
         assert f"replay {running.store} --parser examples/modified_parser.py:Parser" in said
@@ -80,6 +79,8 @@ def test_the_format_is_detected(tmp_path: Path) -> None:
         (["--port", "70000"], 2, "65535"),
         (["--pace", "-1"], 2, "pace"),
         (["--sample", "2"], 2, "sample"),
+        (["--sample", "nan"], 2, "nan is not a number"),
+        (["--stall-after", "NaN"], 2, "NaN is not a number"),
         (["--script", "nowhere.json"], 2, "nowhere.json"),
         (["--script", "broken.json"], 1, "broken.json is no script"),
         (["--store", "broken.json"], 3, "broken.json"),

@@ -236,9 +236,12 @@ def test_an_error_body(here: Path, playhead: Playhead) -> None:
     assert stream["counts"] == {}
     assert stream["unchecked"]["75"] == ["stream"]
     (here / "error.http").write_bytes(head + b'{"detail":"no"}')
-    result = playhead("validate", "error.http", "--protocol", "chat")
-    assert result.exit_code == 1
-    assert "INV-002 h_errjson" in result.stdout
+    for options in ((), ("--protocol", "chat")):
+        result = playhead("validate", "error.http", *options)
+        assert result.exit_code == 1
+        assert "INV-002 h_errjson" in result.stdout
+    (here / "error.http").write_bytes(b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\n\r\n<h1>502</h1>")
+    assert "INV-002 h_errjson" in playhead("validate", "error.http").stdout
 
 
 def test_a_whole_answer_is_no_stream(here: Path, playhead: Playhead) -> None:

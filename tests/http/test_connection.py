@@ -123,6 +123,11 @@ async def test_an_abort_closes_at_once_and_says_so() -> None:
         await connection.abort()
         with pytest.raises(ConnectionResetError):
             await connection.drained()
+        assert isinstance(connection, Connection)
+        while connection.transport.get_extra_info("socket").fileno() >= 0:  # noqa: ASYNC110  (the loop closes it)
+            await asyncio.sleep(0)
+        # Who looks now, because its patience ended in the same moment, finds nothing, and nothing to fail on.
+        assert (connection.unsent, connection.unread) == (0, 0)
         seen.put_nowait(dict(await receive()))
 
     async with client_of(app) as client:

@@ -20,8 +20,15 @@ def error_of(response: httpx2.Response) -> dict[str, object]:
     body = response.json()
     assert set(body) == {"error"}
     assert set(body["error"]) == ERROR_KEYS
+    assert response.headers["x-request-id"]
     error: dict[str, object] = body["error"]
     return error
+
+
+def test_every_answer_has_an_id_of_its_own(server: Running) -> None:
+    asked = [server.http.get(path) for path in ("/v1/models", "/health", "/nowhere", "/nowhere")]
+    asked += [server.post(temperature=9), server.post()]
+    assert len({answer.headers["x-request-id"] for answer in asked}) == len(asked)
 
 
 def test_models(server: Running) -> None:

@@ -120,8 +120,7 @@ def test_an_open_address_needs_keys(host: str) -> None:
 
 @pytest.mark.parametrize("options", [("--no-api-key",), ()], ids=["told to answer everybody", "with a key"])
 def test_an_open_address_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
-    if not options:
-        monkeypatch.setenv("PLAYHEAD_API_KEYS", KEYS[0])
+    monkeypatch.setenv("PLAYHEAD_API_KEYS", "" if options else KEYS[0])
     with serve(tmp_path, "--host", "0.0.0.0", *options) as running:
         asked = httpx2.get(f"{running.address}/v1/models")
     assert asked.status_code == (200 if options else 401)

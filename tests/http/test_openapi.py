@@ -56,6 +56,21 @@ def test_what_is_answered_is_what_it_says(described: Running, document: dict[str
     assert not valid("ErrorBody", {"error": "text"})
 
 
+def test_every_schema_can_be_read(document: dict[str, Any]) -> None:
+    """By a reader that is not Python: its patterns are those of JSON Schema."""
+    for name in document["components"]["schemas"]:
+        reader = validator_for(
+            {"$ref": f"#/components/schemas/{name}", "components": document["components"]}, offline=True
+        )
+        assert not reader.is_valid([])
+    functions = validator_for(
+        {"$ref": "#/components/schemas/FunctionSpec", "components": document["components"]}, offline=True
+    )
+    assert functions.is_valid({"name": "a"})
+    assert not functions.is_valid({"name": "a\n"})
+    assert not functions.is_valid({"name": "a b"})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
 def test_requests_made_from_it(described: Running, document: dict[str, Any], mode: schemathesis.GenerationMode) -> None:

@@ -69,6 +69,8 @@ def test_sessions_are_judged_after_they_ended(tmp_path: Path, record: str) -> No
     whole, streamed = running.sessions()
     assert (streamed.validated, streamed.rules, streamed.rule_errors) == (True, {"INV-036": 1}, 0)
     assert (whole.validated, whole.rules) == (True, {})
+    # The process that judged has let go of the store: after the stop one file holds everything.
+    assert [path.name for path in tmp_path.glob("playhead.db*")] == ["playhead.db"]
     listed = CliRunner().invoke(main, ["sessions", "list", "--store", str(running.store)]).stdout
     assert listed.split("\n")[0].split()[-2:] == ["rules", "message"]
     assert "INV-036" not in running.log.read_text()
@@ -144,6 +146,16 @@ async def test_what_a_store_in_memory_holds_is_judged_too() -> None:
     assert found["playhead_validations_total",] == 1
     assert [(info.validated, info.rules) for info in store.sessions()] == [(True, {})]
     gc.collect()  # an unclosed stream is a warning
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("media", ["application/openmetrics-text", "text/plain"])
+async def test_a_version_that_is_none_gets_the_plain_format(media: str) -> None:
+    async with serving() as server:
+        exchange = Exchange(b"", method="GET", path="/metrics", accept=f"{media}; version=x")
+        await exchange.run(server)
+    assert exchange.status == 200
+    assert exchange.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 @pytest.mark.anyio

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from replay.evidence import markers_of
-from stages.opening import Ask, Opening
+from stages.opening import Ask, Opening, Tool
 from stages.protocols.rules import EngineFacts, Evidence, Http, Protocol, Report, Write, Writes, check
 from stages.protocols.rules.reading import Reading
 from tests.support.tree import ROOT
@@ -54,7 +54,8 @@ class Capture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _engine(self) -> EngineFacts | None:
         if self.engine is None or self.parser is None:
             return self.engine
-        ask = Ask(keep_special=self.request.get("skip_special_tokens") is False)
+        tools = (Tool("any"),) if self.request.get("tools") and self.request.get("tool_choice") != "none" else ()
+        ask = Ask(keep_special=self.request.get("skip_special_tokens") is False, tools=tools)
         opening = Opening(
             session="", key="", response_id="", created=0, opened=0, model="", parser=self.parser, ask=ask
         )  # fmt: skip

@@ -103,6 +103,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("stop[1]", {"stop": ["a", 1]}),
     ("stop_token_ids[0]", {"stop_token_ids": ["a"]}),
     ("stop_token_ids[0]", {"stop_token_ids": [-1]}),
+    ("stop_token_ids[1]", {"stop_token_ids": [1, 1 << 63]}),
     ("ignore_eos", {"ignore_eos": 1}),
     ("tools", {"tools": {}}),
     ("tools[0].type", {"tools": [{"function": {"name": "f"}}]}),

@@ -9,11 +9,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from stages.events import CallEnd, Done, End, ErrorChunk, Failure, Finish, Semantic, Usage
+from stages.events import CallEnd, Done, End, ErrorChunk, Failure, Finish, Semantic, Start, TimingInput, Tokens, Usage
 from stages.message import Message, collect
-from stages.protocols.openai_chat import Accumulator, ChatCompletion, Ending, chunks_in, event_of, semantic_of
+from stages.protocols.openai_chat import (
+    DECODER,
+    Accumulator,
+    ChatCompletion,
+    Ending,
+    chunks_in,
+    event_of,
+    opening_of,
+    semantic_of,
+)
+from stages.stage import fold
 from tests.support.tree import ROOT
 
 REPORTS: dict[str, dict[str, Any]] = {
@@ -274,3 +285,52 @@ def test_what_other_servers_name_the_stop_reason() -> None:
             last["choices"][0][key] = value
             [finish] = [event for event in decoded(read([chunk(), last, "[DONE]"])) if isinstance(event, Finish)]
             assert (finish.reason, finish.detail) == want
+
+
+def test_half_a_pair_in_an_escape_is_a_replacement_character() -> None:
+    """Servers that cut UTF-16 text anywhere send it. Whoever reads on must be able to write it down."""
+    wire = read([chunk({"content": "\ud83d"}), chunk({"content": "\ude00"}), chunk(finish="stop"), "[DONE]"])
+    machine = DECODER.start(opening_of(wire))
+    [message] = collect(fold(machine, wire))
+    assert message.content == "\ufffd\ufffd"
+    assert msgspec.json.encode(machine.snapshot())
+    assert msgspec.json.encode(read([{"error": {"message": "\ud83d", "code": "\ud83d"}}]))
+    halves = entry({"a": "\ud83d"}, index=0, name="f", id="c")
+    [call] = calls_of([halves])
+    assert call[-1] == '{"a":"\\ud83d"}'
+
+
+def test_what_json_does_not_have_is_read_all_the_same() -> None:
+    text = '{"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[%s,%s]},"finish_reason":null}]}'
+    event = event_of(text % ('{"token":"a","logprob":-Infinity}', '{"token":"b","logprob":NaN}'))
+    tokens = [event for event in decoded([event]) if isinstance(event, Tokens)]
+    assert [each.logprob for each in tokens[0].logprobs] == [-9999.0, -9999.0]
+
+
+def test_numbers_that_are_too_large_are_none() -> None:
+    huge = 10**400
+    usage = {"prompt_tokens": huge, "completion_tokens": 2, "total_tokens": 5}
+    odd: dict[str, Any] = chunk({"content": "a"}, usage=usage) | {"created": huge, "metrics": {"queue_time_ms": huge}}
+    odd["choices"][0] |= {"token_ids": [huge, 7], "stop_reason": huge, "logprobs": {"content": [{"logprob": huge}]}}
+    wire = [*read([odd, chunk(finish="stop")]), Done()]
+    events = decoded(wire)
+    assert Usage(0, 2) in events
+    assert not any(isinstance(event, TimingInput) for event in events)
+    assert msgspec.msgpack.encode(events)
+    assert collected(wire)[0].wire()
+
+
+def test_a_running_count_makes_no_more_tokens_than_a_step_can_have() -> None:
+    counts = (10**12, 10**12 + 3)
+    usages = [{"prompt_tokens": 1, "completion_tokens": count, "total_tokens": count + 1} for count in counts]
+    chunks = read([chunk({"content": "a"}, usage=usage) for usage in usages])
+    sizes = [len(event.ids) for event in decoded(chunks) if isinstance(event, Tokens)]
+    assert sizes == [65536, 3]
+
+
+def test_nothing_of_a_choice_follows_the_failure_of_another() -> None:
+    first = chunk({"content": "a"}, "abort")
+    first["choices"].append({"index": 1, "delta": {"content": "b"}, "finish_reason": None})
+    events = decoded(read([first, "[DONE]"]))
+    assert [type(event) for event in events[-2:]] == [Failure, End]
+    assert [event.choice for event in events if isinstance(event, Start)] == [0]

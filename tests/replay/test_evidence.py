@@ -135,11 +135,17 @@ def test_the_cap_is_what_was_asked_for_or_what_the_context_leaves(
     asked: dict[str, Any], room: int | None, cap: int | None
 ) -> None:
     found = session(**asked)
-    facts = EngineFacts(kind="scripted", model="demo-1", max_tokens=room)
+    facts = EngineFacts(kind="hf", model="demo-1", max_tokens=room)
     found.opening = msgspec.structs.replace(found.opening, engine=facts)
     engine = evidence_of(found).engine
     assert engine is not None
     assert engine.choices[0].cap == cap
+    # A script says what it likes.
+    facts = EngineFacts(kind="scripted", model="demo-1", max_tokens=room)
+    found.opening = msgspec.structs.replace(found.opening, engine=facts)
+    engine = evidence_of(found).engine
+    assert engine is not None
+    assert engine.choices[0].cap is None
 
 
 def test_an_engine_without_ids_cannot_be_counted() -> None:

@@ -134,6 +134,15 @@ def test_lean_sessions_are_proven_by_digests() -> None:
     assert any("digests" in note for note in result.notes)
 
 
+def test_a_lean_session_that_served_nothing_is_proven_too() -> None:
+    """The client left before there was anything to send: a layer without events has no digest."""
+    trace = record(opening(), [AbortInput("client")], mode="lean", state="aborted")
+    assert set(trace.info.digests) == {"served/semantic"}
+    result = Replayer().replay(trace)
+    assert result.verdict == "same"
+    assert any("equal to the recorded digests" in note for note in result.notes)
+
+
 @pytest.mark.parametrize("layer", DERIVED)
 def test_a_digest_that_differs_is_changed_and_says_that_it_cannot_tell_where(layer: Layer) -> None:
     trace = record(opening(), STEPS, mode="lean")
@@ -171,6 +180,15 @@ def test_a_lean_session_through_a_changed_parser_still_shows_the_divergence() ->
 def test_a_lean_session_without_digests_is_compared_with_nothing_and_says_so() -> None:
     trace = with_info(record(opening(), STEPS[:20], mode="lean", state="torn"), digests={})
     result = Replayer().replay(trace)
+    assert result.verdict == "same"
+    assert any("no digests" in note for note in result.notes)
+
+
+def test_digests_of_a_lean_session_whose_records_were_lost_prove_nothing() -> None:
+    """They are of what was there, and the inputs that it came from are not."""
+    trace = with_info(record(opening(), STEPS, mode="lean"), state="incomplete")
+    kept = {("input", "engine"): trace.records["input", "engine"][:20]}
+    result = Replayer().replay(msgspec.structs.replace(trace, records=kept))
     assert result.verdict == "same"
     assert any("no digests" in note for note in result.notes)
 

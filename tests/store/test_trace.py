@@ -250,7 +250,9 @@ def test_the_golden_trace_of_schema_1() -> None:
     """Written once, and never again: it decodes for ever, and comes out as it was."""
     data = GOLDEN.read_bytes()
     (found,) = trace.loads(data, GOLDEN.name)
-    written = {layer: [event for event in EVERY[layer] if event not in LATER] for layer in LAYERS}
+    written: dict[Layer, list[Any]] = {
+        layer: [event for event in EVERY[layer] if event not in LATER] for layer in LAYERS
+    }
     assert {layer: found.events(TRACKS[layer], layer) for layer in LAYERS} == written
     assert found == session(written)
     assert trace.dumps(found) == data

@@ -17,7 +17,9 @@ from pipeline.engines.base import Engine
 from pipeline.engines.scripted import ScriptedEngine
 from pipeline.http.app import Server, app
 from pipeline.recorder import Recorder
+from store import MemoryStore
 from store.api import EventStore
+from tests.support.validated import hold
 
 WORDS = [["Two ", "a ", "day."]]
 
@@ -26,9 +28,12 @@ WORDS = [["Two ", "a ", "day."]]
 async def serving(
     store: EventStore | None = None, engine: Engine | None = None, *, strict: bool = False, **config: Any
 ) -> AsyncGenerator[Server]:
-    """A server whose engine runs, without a socket. It says "Two a day.", unless there is another engine."""
+    """A server whose engine runs, without a socket. It says "Two a day.", unless there is another engine. What it sent is
+    held to the protocol rules, where a store in memory has it."""
     async with engine or ScriptedEngine(WORDS) as running:
         yield Server(Config(**config), running, Recorder(store, strict=strict))
+    if isinstance(store, MemoryStore):
+        hold(store)
 
 
 class Exchange:

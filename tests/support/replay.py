@@ -125,7 +125,8 @@ def recorded(
     for layer in layers:
         track = derived.track(layer)
         if mode == "lean":
-            digests[f"served/{layer}"] = codec.digest(track.events)
+            if track.events:
+                digests[f"served/{layer}"] = codec.digest(track.events)
         else:
             rows = zip(track.events, track.causes, strict=True)
             records["served", layer] = [Record(seq, cause, 0, event) for seq, (event, cause) in enumerate(rows)]

@@ -38,17 +38,21 @@ class CallState(msgspec.Struct):
 
 
 class Calls(msgspec.Struct):
-    """The calls of one choice, in order of appearance. ``at``: index on the wire → place in ``made``."""
+    """The calls of one choice, in order of appearance. ``at``: index on the wire → place in ``made``; ``by_id``: id →
+    place of the first call that has it."""
 
     made: list[CallState] = []
     at: dict[int, int] = {}
+    by_id: dict[str, int] = {}
 
     def add(self, entry: ToolCallDelta) -> int:
         """Take an entry; returns the place of its call."""
         name = entry.function.name if entry.function else None
         place = self._place(entry.index, entry.id or "", name or "")
         call = self.made[place]
-        call.id = call.id or entry.id or ""
+        if entry.id and not call.id:
+            call.id = entry.id
+            self.by_id.setdefault(entry.id, place)
         call.type = entry.type or call.type
         if entry.function:
             call.name = call.name or entry.function.name or ""
@@ -67,8 +71,8 @@ class Calls(msgspec.Struct):
             other = bool(name and call.name) and (index < 0 or name != call.name)
         if not other:
             return known
-        found = [place for place, call in enumerate(self.made) if number and call.id == number]
-        return found[0] if found else self._new(index)
+        found = self.by_id.get(number)
+        return self._new(index) if found is None else found
 
     def _new(self, index: int) -> int:
         self.made.append(CallState())

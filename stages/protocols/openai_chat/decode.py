@@ -23,7 +23,7 @@ from stages.protocols.openai_chat.request import (
     NamedChoice,
     StreamOptions,
 )
-from stages.strict import repeated_key
+from stages.strict import problem_of, repeated_key
 
 _DEPTH: Final = 100
 _KNOWN: Final = frozenset(ChatRequest.__struct_fields__)
@@ -121,7 +121,7 @@ def _object(body: bytes) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from None
     except msgspec.DecodeError as error:
-        raise refused(None, f"The request body is not valid JSON: {error}.") from None
+        raise refused(None, f"The request body is not valid JSON: {problem_of(body) or error}.") from None
     if not isinstance(value, dict):
         raise refused(None, "The request body must be a JSON object.")
     fields = cast("dict[str, Any]", value)

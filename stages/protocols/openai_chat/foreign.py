@@ -8,14 +8,17 @@ servers call by another name is taken under ours:
     function_call in a delta                 a call without index and id
     arguments that are an object             its JSON text
     content that is a list of parts          the text of its text parts
+    NaN, -Infinity                           the lowest logprob
+    half of a surrogate pair                 U+FFFD
     no index on a choice or an entry         the choice's place in the list; -1 on an entry (see ``calls``)
     "error", an error text, a flat error     the nested error object
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -38,11 +41,14 @@ from stages.protocols.openai_chat.chunks import (
     error_chunk,
 )
 from stages.sse import SseDecoder
+from stages.strict import parse
 
 T = TypeVar("T")
 MALFORMED: Final = "malformed_event"
 """The code of the error that an unreadable event becomes."""
 _FLOOR: Final = -9999.0
+_LONGEST: Final = 1e12
+"""ms."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -60,10 +66,13 @@ def event_of(text: str) -> ChatChunk | ErrorChunk | Done:
     """One event's text. What is no JSON object becomes an error, because something was lost there."""
     if text.strip() == "[DONE]":
         return Done()
+    value: Any
     try:
         value = _decode(text)
     except (ValueError, RecursionError):
-        return _malformed("The stream has an event that is no JSON.")
+        value, _ = parse(text)
+        if value is UNSET:
+            return _malformed("The stream has an event that is no JSON.")
     return chunk_of(value)
 
 
@@ -91,15 +100,30 @@ def chunk_of(value: Any) -> ChatChunk | ErrorChunk:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
 
 
 def _int(value: Any) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
         return int(value)
     if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        value = int(value)
+    return value if _is_int(value) else None
+
+
+def _is_int(value: Any) -> TypeGuard[int]:
+    """An integer of 64 bits: what is larger no store takes."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if isinstance(value, float) or _is_int(value) else None
 
 
 def _count(value: Any) -> int:
@@ -125,7 +149,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 def _ints(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, list):
         return None
-    return tuple(item for item in _list(value) if isinstance(item, int) and not isinstance(item, bool))
+    return tuple(item for item in _list(value) if _is_int(item))
 
 
 def _set(value: T | None) -> T | UnsetType:
@@ -144,7 +168,7 @@ def _choice(place: int, wire: dict[str, Any]) -> ChunkChoice:
         _delta(_object(wire.get("delta"))),
         _logprobs(_object(wire.get("logprobs"))),
         _text(wire.get("finish_reason")) or None,
-        stop if isinstance(stop, str | int) and not isinstance(stop, bool) else UNSET,
+        stop if _is_int(stop) else _set(_text(stop)),
         ids or UNSET,
     )
 
@@ -178,13 +202,20 @@ def _index(wire: dict[str, Any]) -> int:
 def _entry(wire: dict[str, Any], index: int) -> ToolCallDelta:
     function = _object(wire.get("function"))
     arguments = function.get("arguments")
-    text = _encode(arguments).decode() if isinstance(arguments, dict) else _text(arguments)
+    text = _written(_object(arguments)) if isinstance(arguments, dict) else _text(arguments)
     return ToolCallDelta(
         index,
         _set(_text(wire.get("id"))),
         _set(_text(wire.get("type"))),
         FunctionDelta(_set(_text(function.get("name"))), _set(text)),
     )
+
+
+def _written(value: dict[str, Any]) -> str:
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))  # half of a surrogate pair stays an escape
 
 
 # --- logprobs ---------------------------------------------------------------------------------------------------------
@@ -206,10 +237,10 @@ def _logprob(wire: dict[str, Any]) -> LogprobEntry:
 
 
 def _top(wire: dict[str, Any]) -> TopEntry:
-    logprob = wire.get("logprob")
-    number = float(logprob) if isinstance(logprob, int | float) else _FLOOR
+    logprob = _float(wire.get("logprob"))
     # Not a number and minus infinity fail the comparison.
-    return TopEntry(_text(wire.get("token")) or "", number if number > _FLOOR else _FLOOR, _bytes(wire.get("bytes")))
+    number = logprob if logprob is not None and logprob > _FLOOR else _FLOOR
+    return TopEntry(_text(wire.get("token")) or "", number, _bytes(wire.get("bytes")))
 
 
 def _bytes(value: Any) -> tuple[int, ...] | None:
@@ -241,14 +272,9 @@ def _metrics(value: Any) -> Metrics | UnsetType:
     if not isinstance(value, dict):
         return UNSET
     wire = _object(value)
-    found = {name: wire.get(name) for name in TIMINGS.values()}
-    return Metrics(
-        **{
-            name: float(number)
-            for name, number in found.items()
-            if isinstance(number, int | float) and not isinstance(number, bool)
-        }
-    )
+    found = {name: _float(wire.get(name)) for name in TIMINGS.values()}
+    # Not a number fails the comparison; no time is so long that its nanoseconds fill 64 bits.
+    return Metrics(**{name: ms for name, ms in found.items() if ms is not None and 0 <= ms < _LONGEST})
 
 
 def _malformed(message: str) -> ErrorChunk:
@@ -264,6 +290,6 @@ def _error(wire: dict[str, Any]) -> ErrorChunk:
         "message": _text(error.get("message")) or "The stream has an error.",
         "type": _text(error.get("type")) or "server_error",
         "param": _text(error.get("param")),
-        "code": str(code) if isinstance(code, str | int) and not isinstance(code, bool) else None,
+        "code": str(code) if _is_int(code) else _text(code),
     }
     return ErrorChunk(status if status is not None and 400 <= status < 600 else 500, {"error": body})

@@ -10,6 +10,7 @@ from msgspec import Meta
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
 _Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+_TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 
 
@@ -212,7 +213,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop_scopes: Annotated[list[Scope], Meta(min_length=1)] | None = None
     """The kinds of text in which stop strings are looked for; None: all. ``tools``: arguments, and the markers of the
     format."""
-    stop_token_ids: list[_Natural] = []
+    stop_token_ids: list[_TokenId] = []
     ignore_eos: bool = False
 
     tools: list[ToolSpec] = []

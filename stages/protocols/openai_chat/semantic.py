@@ -76,6 +76,8 @@ TRUNCATED: Final = "truncated"
 """The code of the failure of a stream that ended too early."""
 MOST: Final = 128
 """Choices of a stream; one beyond them is passed over."""
+LONGEST: Final = 1 << 16
+"""Tokens of a chunk that only a running usage tells of; what it counts beyond them is passed over."""
 UNKNOWN: Final = -1
 """The id of a token whose id is not told."""
 
@@ -148,10 +150,10 @@ class _Decoder:
         state.response = state.response or chunk.id
         usage = chunk.usage or None
         for choice in chunk.choices:
-            if not 0 <= choice.index < MOST:
+            if not 0 <= choice.index < MOST or state.failed:
                 continue
             self._introduce(choice.index, chunk, out)
-            if not state.choices[choice.index].finished and not state.failed:
+            if not state.choices[choice.index].finished:
                 self._choice(choice, usage if len(chunk.choices) == 1 else None, out)
         if usage is None:
             return
@@ -185,7 +187,8 @@ class _Decoder:
         if not ids:
             # A running usage tells how many there are.
             grown = 0 if running is None else running.completion_tokens - state.tokens
-            ids = (UNKNOWN,) * max(grown, len(entries))
+            state.tokens += max(grown - LONGEST, 0)
+            ids = (UNKNOWN,) * max(min(grown, LONGEST), len(entries))
         if ids or entries:
             state.tokens += len(ids)
             out.append(Tokens(choice.index, ids, entries))

@@ -227,7 +227,7 @@ class ChatChoice(msgspec.Struct):
         if spec.__class__ is not dict:
             self.bare.append(event)
             return True
-        return self._arguments(event, place, spec.get("input" if free else "arguments")) or known is None
+        return self._arguments(event, place, spec.get("input" if free else "arguments", ABSENT)) or known is None
 
     def _arguments(self, event: Event, place: int, text: Any) -> bool:
         if text.__class__ is str:
@@ -237,9 +237,9 @@ class ChatChoice(msgspec.Struct):
             if text:
                 pieces.append(text)
                 self.say(event, "arguments", text, place)
-        elif text is not None:
+        elif text is not ABSENT:
             self.odd.append(Seen(event, "arguments", text))
-        return bool(text)
+        return text is not ABSENT and bool(text)
 
 
 def entries_of(logprobs: Any) -> list[Any]:

@@ -90,7 +90,7 @@ def c_finchunk(case: Case) -> Iterator[Finding]:
     """The delta of the chunk with the finish reason is empty."""
     for index, choice in case.reading.view(view).choices.items():
         for end in choice.ends:
-            data = [key for key, value in end.delta.items() if value]
+            data = [key for key, value in end.delta.items() if value or (case.own and value is not None)]
             if data:
                 yield at(end.event, f"choice {index}: {data[0]} beside finish_reason")
 

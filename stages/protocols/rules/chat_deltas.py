@@ -15,7 +15,7 @@ RULES = Rules("chat")
 
 @RULES(53, "c_types", "E")
 def c_types(case: Case) -> Iterator[Finding]:
-    """Content, refusal, both reasoning fields and arguments are strings or null."""
+    """Content, refusal and both reasoning fields are strings or null, arguments are strings."""
     for index, choice in case.reading.view(view).choices.items():
         for seen in choice.odd:
             yield at(seen.event, f"choice {index}: {seen.key} {shown(seen.value)}")

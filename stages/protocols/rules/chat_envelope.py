@@ -38,7 +38,7 @@ def c_const(case: Case) -> Iterator[Finding]:
             if not isinstance(model, str):
                 yield at(event, f"model {shown(model)}")
         for key, value, before in (("id", id, first[1]), ("created", created, first[2]), ("model", model, first[3])):
-            if value != before:
+            if value != before or value.__class__ is not before.__class__:
                 yield at(event, f"{key} {shown(value)}", f"{shown(before)} as in the first chunk")
 
 

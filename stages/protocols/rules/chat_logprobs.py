@@ -64,7 +64,7 @@ def _problem(entry: Any, most: int) -> str | None:
     problem = _token_problem(entry)
     if problem is not None:
         return problem
-    top = entry.get("top_logprobs", [])
+    top = entry.get("top_logprobs")
     if top.__class__ is not list:
         return "top_logprobs that are no array"
     if most >= 0 and len(top) > most + 1:

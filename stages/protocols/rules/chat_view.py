@@ -61,8 +61,10 @@ class ChatView:
             if "usage" in chunk:
                 self._mark(event, chunk["usage"])
             return
-        envelope = (get("object"), get("id"), get("created"), get("model"), get("system_fingerprint"))
-        if envelope != self._envelope:
+        created = get("created")
+        envelope = (get("object"), get("id"), created, get("model"), get("system_fingerprint"))
+        # Python takes 1.0 for 1.
+        if envelope != self._envelope or created.__class__ is float:
             self._envelope = envelope
             self.envelopes.append((event, envelope))
         self.last = event

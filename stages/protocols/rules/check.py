@@ -11,6 +11,7 @@ from stages.protocols.rules.case import Case
 from stages.protocols.rules.evidence import Evidence, Need, Protocol
 from stages.protocols.rules.reading import opens
 from stages.protocols.rules.rule import Finding, Rule, Severity
+from stages.strict import parse
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
@@ -105,10 +106,17 @@ def _is_stream(evidence: Evidence) -> bool:
     not say otherwise."""
     refused = evidence.http is not None and evidence.http.status != 200
     if evidence.request is None:
-        unasked = evidence.http is not None and ("content-type", "application/json") in evidence.http.headers
+        unasked = _is_object(evidence.body) or (
+            evidence.http is not None and ("content-type", "application/json") in evidence.http.headers
+        )
     else:
         unasked = evidence.request.get("stream") is not True
     return not (refused or unasked) or opens(evidence.body) is True
+
+
+def _is_object(body: bytes) -> bool:
+    value, _ = parse(body.decode("utf-8", "replace")) if body.lstrip()[:1] == b"{" else (None, None)
+    return isinstance(value, dict)
 
 
 def _weight(severity: Severity, own: bool) -> Weight:

@@ -70,8 +70,8 @@ def _stopped_inside(case: Case, choice: SaidChoice, finish: SaidFinish) -> bool:
     if finish.kind != "stop" or not choice.calls:
         return False
     meant = next((one for one in case.evidence.meant or () if one.choice == choice.index), None)
-    if meant is not None and len(meant.tool_calls) == len(choice.calls):
-        return not meant.tool_calls[-1].complete
+    if meant is not None and len(meant.tool_calls) == len(choice.calls) and meant.tool_calls[-1].complete:
+        return False
     return case.asked.may_stop(finish.stop)
 
 
