@@ -64,7 +64,8 @@ def align(tokens: Iterable[tuple[int, int]], events: Iterable[Any]) -> list[Alig
             at += 1
         parts: list[Part] = []
         place = at
-        while place < len(owners) and owners[place].src[0] < end:
+        # A token without bytes became nothing, also in the middle of a text.
+        while start < end and place < len(owners) and owners[place].src[0] < end:
             parts.append(_clipped(owners[place], start, end))
             place += 1
         aligned.append(Aligned(number, (start, end), _merged(parts)))

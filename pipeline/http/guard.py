@@ -15,7 +15,6 @@ from typing import ClassVar, Literal, cast
 import httptools
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pipeline import ids
@@ -145,6 +144,8 @@ class Guarded(HttpToolsProtocol):
         if self.pipeline:
             # uvicorn reads no further while a request waits, and so would not notice that the client leaves.
             self.flow.resume_reading()
+        else:
+            self._running = self.cycle
 
     def on_message_complete(self) -> None:
         """See httptools."""
@@ -153,12 +154,10 @@ class Guarded(HttpToolsProtocol):
             self._at = "between"
             super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
     def on_response_complete(self) -> None:
-        """See uvicorn."""
+        """See uvicorn, which now starts the request that has waited longest."""
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
         super().on_response_complete()
         if self._busy or self.transport.is_closing():
             return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +100,20 @@ def test_a_large_body_is_no_part_of_the_next_head(impatient: Running) -> None:
         assert Reader(client).status == "HTTP/1.1 200 OK"
         client.sendall(GET[9:] + GET[:-2] + b"connection: close\r\n\r\n")
         assert everything(client).count(b"HTTP/1.1 200 OK") == 2
+
+
+def test_hundreds_of_requests_in_one_write(tmp_path: Path) -> None:
+    """More than waits behind a request: the rest is not read before its turn. Each has its own answer, in order."""
+    sent = b"".join(post(stream=number % 3 == 0, max_tokens=1, user="a" * 1500) + GET for number in range(300))
+    with serve(tmp_path) as running, connected(running) as client:
+        writing = threading.Thread(target=client.sendall, args=(sent + GET[:-2] + b"connection: close\r\n\r\n",))
+        writing.start()
+        got = everything(client)
+        writing.join()
+    kinds = re.findall(rb"^(?:data: \[DONE\]|\{\"(?:id|status)\")", got, re.MULTILINE)
+    assert [kind[:4] for kind in kinds] == [
+        *[b"data" if number % 6 == 0 else b'{"st' if number % 2 else b'{"id' for number in range(600)], b'{"st'
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cut", [0, 5], ids=["in one write", "in two"])

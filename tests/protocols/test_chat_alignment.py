@@ -80,6 +80,7 @@ def test_what_nobody_owns_and_tokens_without_bytes() -> None:
         Aligned(2, (2, 2), ()),
         Aligned(3, (2, 4), (Part("dropped", (3, 4)),)),
     ]
+    assert align([(1, 1), (2, 0), (3, 1)], [Content(0, "ab", (0, 2))])[1] == Aligned(2, (1, 1), ())
     assert align([], [Content(0, "a", (0, 1))]) == []
 
 

@@ -24,6 +24,8 @@ from stages.protocols.openai_chat import (
     opening_of,
     semantic_of,
 )
+from stages.protocols.openai_chat.calls import Calls
+from stages.protocols.openai_chat.chunks import ToolCallDelta
 from stages.stage import fold
 from tests.support.tree import ROOT
 
@@ -334,3 +336,23 @@ def test_nothing_of_a_choice_follows_the_failure_of_another() -> None:
     events = decoded(read([first, "[DONE]"]))
     assert [type(event) for event in events[-2:]] == [Failure, End]
     assert [event.choice for event in events if isinstance(event, Start)] == [0]
+
+
+class Watched(str):
+    """A text that counts how often one of its kind is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Watched.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_call_is_found_without_a_look_at_every_other() -> None:
+    calls = Calls()
+    places = [calls.add(ToolCallDelta(-1, Watched(f"c{number}"))) for number in range(500)]
+    assert places == [*range(500)]
+    assert calls.add(ToolCallDelta(-1, Watched("c7"))) == 7
+    assert Watched.compared < 5000

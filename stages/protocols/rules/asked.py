@@ -26,7 +26,7 @@ class Asked(msgspec.Struct, frozen=True):
     content; ``tools``: by name; ``choice`` and ``named``: of the tool choice, with the one tool that it names;
     ``named_finish``: how a choice that calls it is to finish; ``hidden``: reasoning is not to be sent;
     ``include_usage`` and ``continuous``: of the stream's options; ``top``: alternatives that a logprob entry may
-    have."""
+    have; ``end_token``: the token that ends a choice is to have one."""
 
     n: int
     stops: tuple[str, ...]
@@ -42,6 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
     continuous: bool
     logprobs: bool
     top: int
+    end_token: bool
 
     def may_stop(self, stop: str | int | None) -> bool:
         """A choice whose finish tells this stop may have ended at a stop string: not all that the engine generated is
@@ -72,6 +73,7 @@ def read(request: dict[str, Any], protocol: Protocol) -> Asked:
         continuous=options.get("continuous_usage_stats") is True,
         logprobs=request.get("logprobs") is True,
         top=integer(request.get("top_logprobs")) or 0,
+        end_token=request.get("end_token_logprob") is not False,
     )
 
 

@@ -10,7 +10,7 @@ from stages.protocols.rules.chat_choice import ChatChoice, entries_of
 from stages.protocols.rules.chat_view import view
 from stages.protocols.rules.evidence import EngineChoice, Need
 from stages.protocols.rules.rule import Finding, Rules
-from stages.protocols.rules.values import array, number
+from stages.protocols.rules.values import array, number, obj
 
 RULES = Rules("chat")
 _FLOOR: Final = -9999.0
@@ -26,6 +26,10 @@ def c_lpreq(case: Case) -> Iterator[Finding]:
             if choice.logprobs:
                 yield at(choice.logprobs[0][0], f"choice {index}: logprobs that were not asked for")
         elif choice.said.deltas and not asked.hidden and not any(entries_of(told) for _, told in choice.logprobs):
+            finish = choice.said.finish
+            # What it says may be the token that ended it, kept in the text and left out of the logprobs.
+            if asked.keep_stop and not asked.end_token and finish is not None and finish.stop.__class__ is int:
+                continue
             yield at(choice.said.deltas[0].event, f"choice {index}: no logprobs")
 
 
@@ -54,6 +58,10 @@ def c_lpentry(case: Case) -> Iterator[Finding]:
         for event, told in choice.logprobs:
             if told.__class__ is not dict:
                 yield at(event, f"choice {index}: logprobs {shown(told)}")
+            for key in ("content", "refusal"):
+                entries = obj(told).get(key)
+                if entries is not None and entries.__class__ is not list:
+                    yield at(event, f"choice {index}: {key} {shown(entries)} in logprobs")
             for entry in entries_of(told):
                 problem = _problem(entry, most)
                 if problem is not None:
@@ -114,7 +122,9 @@ def c_lpbytes(case: Case) -> Iterator[Finding]:
         if text not in (b"".join(engine.pieces), b"".join(engine.pieces[:-1])):
             continue
         whole, shorter = (b"".join(piece or b"" for piece in pieces[:size]) for size in (len(pieces), len(pieces) - 1))
-        if text not in (whole, shorter):
+        # Or it has a text, and no entry.
+        left_out = len(pieces) == len(engine.pieces) - 1 and whole == b"".join(engine.pieces[:-1])
+        if text not in (whole, shorter) and not left_out:
             seen = shown(whole.decode("utf-8", "replace"))
             yield at(choice.last, f"choice {index}: the bytes of the entries are {seen}")
 

@@ -23,6 +23,7 @@ from stages.strict import Json, parse, parse_utf8
 T = TypeVar("T")
 BOM = b"\xef\xbb\xbf"
 _STREAM_LINE = re.compile(rb"[\r\n]*(?::|data:|event:|id:|retry:)")
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _SOMETHING = re.compile(rb"[^\r\n]")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -111,12 +112,14 @@ def lines_of(body: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def opens(body: bytes) -> bool | None:
-    """Whether the first line that is not empty is one of an event stream; None: there is no line. A byte order mark is
-    passed over."""
+    """Whether the first line that is not empty is one of an event stream; None: there is no line, or so little of one
+    that nobody can tell. A byte order mark is passed over."""
     begin = len(BOM) if body.startswith(BOM) else 0
     if _STREAM_LINE.match(body, begin):
         return True
-    return False if _SOMETHING.search(body, begin) else None
+    some = _SOMETHING.search(body, begin)
+    begun = b"" if some is None else body[some.start() : some.start() + len("retry:")]
+    return None if any(field.startswith(begun) for field in _FIELDS) else False
 
 
 def closes(body: bytes, byte: int) -> int:

@@ -316,6 +316,20 @@ def test_74_bytes_of_the_entries(pieces: tuple[bytes, ...], holds: bool) -> None
     assert (found(fragment, 74) != []) is content
 
 
+def test_71_74_the_end_token_may_have_a_text_and_no_entry() -> None:
+    """The request keeps stops in the text, and leaves the token that ended the choice out of the logprobs."""
+    kept: dict[str, Any] = {"include_stop_str_in_output": True, "end_token_logprob": False}
+    ended = SCORED.asking(**kept).edited(put(4, *CHOICE, "stop_reason", to=7))
+    last = ended.edited(put(3, *CHOICE, "logprobs", to=None)).known(
+        engine=generated((1, 2, 7), (b"Blue", b" s", b"ky"))
+    )
+    assert found(last, 74) == []
+    assert frames(last.edited(put(2, *CHOICE, "logprobs", "content", 0, "bytes", to=list(b"xx"))), 74) == [4]
+    alone = [drop(place, *CHOICE, "logprobs") for place in (1, 2, 3)]
+    assert found(ended.edited(both(*alone)), 71) == []
+    assert frames(ended.asking(end_token_logprob=True).edited(both(*alone)), 71) == [1]
+
+
 @pytest.mark.parametrize(
     ("stream", "where"),
     [

@@ -227,6 +227,7 @@ COUNTS = [
     Mutant(73, "an alternative above 0", TWO, els(put(2, *ENTRY, "top_logprobs", to=scored(0.5, -2.0)))),
     Mutant(73, "a logprob as text", TWO, els(put(2, *ENTRY, "logprob", to="-0.5"))),
     Mutant(73, "a logprob is missing", golden("G06"), els(drop(2, *ENTRY, "logprob"))),
+    Mutant(73, "the entries are an object", TWO, els(put(7, *CHOICE, "logprobs", "content", to={"0": None}))),
     Mutant(74, "of the display text", TWO, els(put(2, *ENTRY, "bytes", to=list("\ufffd".encode())))),
     Mutant(74, "a space is lost", TWO, els(put(5, *ENTRY, "bytes", to=list(b"is")))),
     Mutant(75, "the usage chunk is behind it", PLAIN, els(swap(4, 5))),
