@@ -28,8 +28,8 @@ WORDS = [["Two ", "a ", "day."]]
 async def serving(
     store: EventStore | None = None, engine: Engine | None = None, *, strict: bool = False, **config: Any
 ) -> AsyncGenerator[Server]:
-    """A server whose engine runs, without a socket. It says "Two a day.", unless there is another engine. What it sent is
-    held to the protocol rules, where a store in memory has it."""
+    """A server whose engine runs, without a socket. It says "Two a day.", unless there is another engine. What it
+    sent is held to the protocol rules, where a store in memory has it."""
     async with engine or ScriptedEngine(WORDS) as running:
         yield Server(Config(**config), running, Recorder(store, strict=strict))
     if isinstance(store, MemoryStore):

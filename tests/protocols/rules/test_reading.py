@@ -133,8 +133,8 @@ def test_lines_that_are_ended() -> None:
 @pytest.mark.parametrize(
     ("body", "stream"),
     [
-        (b"", None), (b"\r\n\n", None), (BOM, None), (b"{}", False), (b"\n{}", False), (b"data", False),
-        (b"data:", True),
+        (b"", None), (b"\r\n\n", None), (BOM, None), (b"{}", False), (b"\n{}", False),
+        (b"data:", True), (b"data", None), (b"\nret", None), (BOM + b"e", None), (b"data\n", False), (b"dat ", False),
         (b"\n\r\n: ka", True), (b"event: x", True), (b"id:", True), (b"retry: 1", True), (BOM + b"data: x", True),
         (b" data: x", False), (b"Data: x", False), (b"<html>", False),
     ],
