@@ -338,6 +338,14 @@ def test_nothing_of_a_choice_follows_the_failure_of_another() -> None:
     assert [event.choice for event in events if isinstance(event, Start)] == [0]
 
 
+def test_white_space_is_no_arguments() -> None:
+    wire = read([chunk(entry(" \n", index=0, name="f", id="c")), chunk(finish="tool_calls"), "[DONE]"])
+    [choice] = collected(wire)[0].choices
+    [message] = collect(decoded(wire))
+    assert [call.function.arguments for call in choice.message.tool_calls or ()] == [" \n{}"]
+    assert [call.arguments for call in message.tool_calls] == [" \n{}"]
+
+
 class Watched(str):
     """A text that counts how often one of its kind is compared."""
 

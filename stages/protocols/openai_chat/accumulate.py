@@ -164,10 +164,10 @@ def _add_delta(state: ChoiceState, delta: Delta) -> None:
 
 
 def _choice(response: str, index: int, state: ChoiceState) -> CompletionChoice:
-    empty = "{}" if state.finish_reason in ("tool_calls", "function_call") else ""
+    whole = state.finish_reason in ("tool_calls", "function_call")
     calls = tuple(
         MessageToolCall(
-            call.id or made_id(response, index, place), call.type, MessageFunction(call.name, call.text or empty)
+            call.id or made_id(response, index, place), call.type, MessageFunction(call.name, call.called(whole))
         )
         for place, call in enumerate(state.calls.made)
     )

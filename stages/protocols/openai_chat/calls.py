@@ -36,6 +36,12 @@ class CallState(msgspec.Struct):
         """The arguments so far."""
         return "".join(self.arguments)
 
+    def called(self, whole: bool) -> str:
+        """The arguments in the end. ``whole``: the choice finished for its calls; of one without arguments servers
+        send nothing, or white space."""
+        text = self.text
+        return f"{text}{{}}" if whole and not text.strip(_SPACE) else text
+
 
 class Calls(msgspec.Struct):
     """The calls of one choice, in order of appearance. ``at``: index on the wire → place in ``made``; ``by_id``: id →
