@@ -23,9 +23,9 @@ hidden there are none: they would tell it.
 The role chunk has ``content: ""``: whether calls only will follow is not known that early.
 
 Events that break the order of the semantic layer (a foreign parser's) are put in order as far as they can be: a choice
-that speaks before its Start gets its role chunk first, calls are numbered as they appear, and what has no place (a choice
-outside 0..n-1, anything after Finish or End, arguments of no open call, empty text) is left out. What is missing (a
-Finish, a call's name) stays missing: the protocol's rules report it.
+that speaks before its Start gets its role chunk first, calls are numbered as they appear, and what has no place (a
+choice outside 0..n-1, anything after Finish or End, arguments of no open call, empty text) is left out. What is missing
+(a Finish, a call's name) stays missing: the protocol's rules report it.
 """
 
 from __future__ import annotations
