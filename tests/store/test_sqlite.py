@@ -276,7 +276,7 @@ def test_tables_of_a_newer_playhead(path: Path) -> None:
 
 def test_a_store_of_layout_1(path: Path) -> None:
     """One session that ended, one whose process died."""
-    path.write_bytes(zstandard.decompress((Path(__file__).parent / "golden" / "layout-1.db.zst").read_bytes()))
+    path.write_bytes(zstandard.decompress((Path(__file__).parent / "golden" / "layout-1.zst").read_bytes()))
     assert query(path, "PRAGMA user_version") == [(1,)]
     store = open_store(str(path), create=False)
     assert same(store.load(NAME), opening(), batches(words(20)))
