@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -249,7 +249,7 @@ def decode(
     ``where``: what it is, with the first seq. Raises CorruptRecord (it does not decode), UnknownSchema (a newer
     schema, protocol or tag).
     """
-    layer: Layer = where.layer  # type: ignore[assignment]
+    layer = cast("Layer", where.layer)
     steps = upcasts.since(schema, where)
     try:
         if steps:
@@ -279,7 +279,7 @@ def _unstow(where: Where, event: Any, blobs: Blobs) -> Any:
 
 def _misfit(where: Where, data: bytes | msgspec.Raw, protocol: str, error: Exception) -> StoreError:
     """Why ``data`` did not decode, and at which seq."""
-    layer: Layer = where.layer  # type: ignore[assignment]
+    layer = cast("Layer", where.layer)
     try:
         raws = _RAWS.decode(data)
     except msgspec.DecodeError:

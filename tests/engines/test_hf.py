@@ -51,6 +51,7 @@ async def engine(loaded: HfEngine, anyio_backend: str) -> AsyncGenerator[HfEngin
 
 def model_and_tokenizer(engine: HfEngine) -> tuple[Any, Any]:
     """What transformers loaded."""
+    # An engine shows nobody what it runs on.
     backend: Any = engine._backend  # pyright: ignore[reportPrivateUsage]
     return backend._model, backend._tokenizer
 
@@ -72,6 +73,7 @@ def test_facts(loaded: HfEngine) -> None:
 
 def test_the_bytes_of_every_id_are_what_the_tokenizer_decodes(loaded: HfEngine) -> None:
     _, tokenizer = model_and_tokenizer(loaded)
+    # As above.
     pieces: list[bytes] = loaded._backend.pieces  # pyright: ignore[reportPrivateUsage]
     assert len(pieces) == len(tokenizer) == 49152
     alone = [token for token in range(len(pieces)) if is_utf8(pieces[token])]

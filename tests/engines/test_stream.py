@@ -61,6 +61,7 @@ async def test_a_sleeping_reader_is_woken_and_gets_all_that_waits() -> None:
 async def test_one_wake_up_for_many_puts() -> None:
     stream = Handover(nothing)
     wake_ups: list[Callable[[], object]] = []
+    # In place of the loop, which tells nobody how often it was woken.
     stream._call_soon = wake_ups.append  # pyright: ignore[reportPrivateUsage]
 
     async with anyio.create_task_group() as tasks:

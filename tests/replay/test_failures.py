@@ -103,6 +103,7 @@ class Emitting:
         ("text", "str, which is no semantic event"),
         (None, "NoneType"),
         (STEPS[0], "PromptInput"),
+        # What the types forbid is what a foreign parser may make.
         (Content(0, None, (0, 1)), "str"),  # type: ignore[arg-type]
         (Content("0", "a", (0, 1)), "int"),  # type: ignore[arg-type]
         (Content(0, "a", 5), "array"),  # type: ignore[arg-type]

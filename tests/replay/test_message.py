@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -128,8 +130,8 @@ def test_what_a_model_writes_moves_no_cursor_and_fits_into_json() -> None:
 @pytest.mark.parametrize("split", ["recorded", "one", "token", "marker", "char", "rand:7:9"])
 @pytest.mark.parametrize("tokenizer", [True, False])
 def test_parse_text(split: str, tokenizer: bool) -> None:
-    facts = {"tokenizer": VOCABULARY} if tokenizer else {}
-    message = parse_text("hermes", SAID, tools=TOOLS, split=split, **facts)  # type: ignore[arg-type]
+    facts: dict[str, Any] = {"tokenizer": VOCABULARY} if tokenizer else {}
+    message = parse_text("hermes", SAID, tools=TOOLS, split=split, **facts)
     assert message.reasoning is not None and message.reasoning.strip() == "Which port? Brest … 潮汐 🌊."
     assert message.content is not None and message.content.strip() == "Let me look that up, été 🌙."
     assert [(call.name, msgspec.json.decode(call.arguments)) for call in message.tool_calls] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -216,11 +216,13 @@ def test_an_opening_that_does_not_decode() -> None:
 
 
 def _renamed_tag(layer: Layer, value: Any) -> Any:
-    return ["content", *value[1:]] if isinstance(value, list) and value[0] == "answer" else value  # pyright: ignore[reportUnknownVariableType]
+    items = cast("list[Any]", value)
+    return ["content", *items[1:]] if isinstance(value, list) and items[0] == "answer" else items
 
 
 def _with_source(layer: Layer, value: Any) -> Any:
-    return [*value, [0, 1]] if isinstance(value, list) and value[0] == "content" else value  # pyright: ignore[reportUnknownVariableType]
+    items = cast("list[Any]", value)
+    return [*items, [0, 1]] if isinstance(value, list) and items[0] == "content" else items
 
 
 def _model(value: Any) -> Any:

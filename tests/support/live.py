@@ -156,8 +156,10 @@ MARKERS = {**ADDED, **SPECIAL}
 OUTPUTS = (
     "Two a day.\n",
     "<think>\nCount the tides — 潮の満ち引き.\n</think>\n\nTwo a day 🌊.",
-    'Checking.\n<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>\n<tool_call>\n'  # noqa: ISC004
-    '{"name": "tide", "arguments": {"port": "Bré\\"st </tool_call>", "n": [1, {"a": null}]}}\n</tool_call>',
+    (
+        'Checking.\n<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>\n<tool_call>\n'
+        '{"name": "tide", "arguments": {"port": "Bré\\"st </tool_call>", "n": [1, {"a": null}]}}\n</tool_call>'
+    ),
     "Wrap it in <tool_call> tags, <think> it over.",
     "<think>still musing",
     '<tool_call>\n{"name": "tide", "arguments": {"port": "Br',
