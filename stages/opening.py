@@ -73,6 +73,27 @@ class EngineFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     max_tokens: int | None = None
     """The context length, prompt and completion together."""
     versions: dict[str, str] = {}
+    arguments: dict[str, str] = {}
+    """How it was started, where it tells: parser flags, quantisation and the like, by its own names; no secrets."""
+
+
+class UpstreamFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The other server that generates a session's output, and how it was asked.
+
+    ``name``: as the settings call it; ``url``: without user, password and query; ``path``: what was asked there.
+    ``depth``: what is known of what the model wrote: its ``tokens``, its raw ``text``, or (``verbatim``) only what the
+    upstream made of it; ``why``: why not more. ``relayed``: the client gets the upstream's own response, else what our
+    stages make of the inputs. ``taken_out``: what stands in a relayed response for the token ids that we asked for and
+    the client did not: ``null``, or nothing (``absent``); empty: nothing was added to the request.
+    """
+
+    name: str
+    url: str
+    path: str
+    depth: Literal["tokens", "text", "verbatim"]
+    why: str = ""
+    relayed: bool = True
+    taken_out: Literal["", "null", "absent"] = ""
 
 
 class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -91,7 +112,8 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``created``: unix s; ``opened``: unix ns; ``key``: what call ids are derived from; ``request``: the body, verbatim;
     ``headers``: request headers kept on purpose (never credentials); ``parser``: the name P, resolved from ``auto``;
-    ``stages``: ids of the stages in force by role, e.g. ``{"parser": "parse.hermes@1", "encoder": "chat@1"}``.
+    ``stages``: ids of the stages in force by role, e.g. ``{"parser": "parse.hermes@1", "encoder": "chat@1"}``;
+    ``upstream``: where another server generates.
     """
 
     session: str
@@ -110,3 +132,4 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     engine: EngineFacts = EngineFacts(kind="none", model="")
     tokenizer: TokenizerFacts = TokenizerFacts()
     headers: dict[str, str] = {}
+    upstream: UpstreamFacts | None = None
