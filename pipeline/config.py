@@ -12,7 +12,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8000
-    engine: Literal["hf", "scripted"] = "hf"
+    engine: Literal["hf", "scripted", "upstream"] = "hf"
     model: str = "smollm2"
     script: str | None = None
     """Scripted engine: a JSON file of scripts; None: a canned answer."""
@@ -20,7 +20,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Scripted engine: seconds per step."""
     served_name: str | None = None
     """The model name that clients use; None: the engine's own."""
-    parser: str = "auto"
+    parser: str | None = None
+    """None: ``auto``; with upstreams: none, the client gets what they answer."""
+    upstream: str | None = None
+    """A URL, or a TOML file that names several upstreams."""
+    depth: Literal["auto", "tokens", "text", "verbatim"] = "auto"
+    """The most that is asked for of what the model wrote, where ``upstream`` is a URL; so are the next six."""
+    tokenizer: str | None = None
+    key_env: str | None = None
+    connect_timeout: float = 5.0
+    first_token_timeout: float = 300.0
+    token_timeout: float = 120.0
+    retries: int = 2
+    shadow: tuple[str, ...] = ()
+    """Parsers that look at sessions once they have ended."""
     calls: Literal["incremental", "whole"] = "incremental"
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both"
     store: str = "playhead.db"

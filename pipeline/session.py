@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from math import inf
 from typing import Any, Literal, NoReturn
 
@@ -76,6 +77,8 @@ def stop_watch(opening: Opening, layers: Layers) -> Watch | None:
 class Session:
     """A live session. ``run`` it in a task group, read ``frames`` to the end, call ``abort`` at any time."""
 
+    path = "/v1/chat/completions"
+
     def __init__(
         self,
         opening: Opening,
@@ -93,6 +96,8 @@ class Session:
         self._layers = layers
         self._stream = stream
         self.recorder = recorder
+        self._causes: Callable[[list[Input]], list[int]] = getattr(stream, "causes", _nowhere)
+        """Where the record says that inputs come from."""
         self._channel_size = channel_size
         self._commit_after = commit_after
         self._keep_alive = keep_alive
@@ -244,7 +249,7 @@ class Session:
 
     async def _pass(self, events: list[Input], outbox: MemoryObjectSendStream[list[Input]], tap: Tap) -> None:
         if events:
-            tap(events, [])
+            tap(events, self._causes(events))
             await send(outbox, events)
 
     async def _received(self) -> list[Input]:
@@ -291,6 +296,10 @@ class Session:
                     self._tick_due = True
                     self._interrupt()
                     await self._framed.wait()
+
+
+def _nowhere(events: list[Input]) -> list[int]:
+    return []
 
 
 _PARSER_FAILED: tuple[Semantic, ...] = (

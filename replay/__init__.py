@@ -4,11 +4,14 @@ from replay.corpus import run_replay
 from replay.derive import Derived, StageFailure, Track, derive, derive_layers
 from replay.errors import BadSplit, NotAvailable, ParserFailed, ParserNotFound, ReplayError
 from replay.parse import parse_text
+from replay.relayed import against_served
 from replay.report import RunReport, Summary, Unreadable, exit_code, from_json, to_json
 from replay.resolve import Parser, resolve
-from replay.run import Replayer, SessionResult
+from replay.result import SessionResult
+from replay.run import Replayer
 from replay.split import parse_splits, regroup
 from replay.terminal import print_report
+from replay.upstream_diff import Told
 from replay.verdict import DEPTHS, VERDICTS, Depth, Difference, Divergence, Side, Verdict
 from stages.message import Message, ToolCall, collect
 
@@ -32,10 +35,12 @@ __all__ = [
     "Side",
     "StageFailure",
     "Summary",
+    "Told",
     "ToolCall",
     "Track",
     "Unreadable",
     "Verdict",
+    "against_served",
     "collect",
     "derive",
     "derive_layers",

@@ -52,12 +52,17 @@ def is_open(state: State) -> bool:
     return state in ("open", "torn", "incomplete")
 
 
+def flush_of(trace: Trace, inputs: Sequence[Input]) -> tuple[Input, ...]:
+    """The input that ends a session whose record does not, so that what is held comes out."""
+    if is_open(trace.info.state) and not (inputs and isinstance(inputs[-1], UsageInput | ErrorInput | AbortInput)):
+        return (AbortInput("shutdown"),)
+    return ()
+
+
 def baseline(trace: Trace, inputs: Sequence[Input], recorded: Callable[[], Layers]) -> Baseline:
     """The baseline of a session. ``recorded``: makes the stages it was recorded with; may raise ReplayError or
     StagesError, which only a lean session minds."""
-    flush: tuple[Input, ...] = ()
-    if is_open(trace.info.state) and not (inputs and isinstance(inputs[-1], UsageInput | ErrorInput | AbortInput)):
-        flush = (AbortInput("shutdown"),)
+    flush = flush_of(trace, inputs)
     if trace.info.mode == "lean":
         return _lean(trace, inputs, flush, recorded)
     derived = _recorded(trace)

@@ -9,7 +9,8 @@ from typing import TypeAlias
 from replay.errors import BadSplit
 from replay.report import RunReport, Unreadable, make_report
 from replay.resolve import Parser
-from replay.run import Replayer, SessionResult, at_least
+from replay.result import SessionResult
+from replay.run import Replayer, at_least
 from replay.verdict import Depth
 from store import open_store, trace
 from store.api import StoreError, Trace
@@ -27,17 +28,19 @@ def run_replay(
     splits: Sequence[str] = ("recorded",),
     layer: Depth = "frame",
     *,
+    track: str | None = None,
     sessions: Sequence[str] = (),
     fail_fast: bool = False,
     on_result: Callable[[SessionResult], None] | None = None,
 ) -> RunReport:
     """Replay every session of the sources.
 
-    ``sessions``: ids, or prefixes of ids, to keep to. ``on_result`` is called after each session. What cannot be read
-    is in the report; so is a source without sessions, which would otherwise pass for unchanged. Raises ReplayError for
-    a parser or split that cannot be had, and BadSplit where no split applies to any session.
+    ``track``: what to compare with; see Replayer. ``sessions``: ids, or prefixes of ids, to keep to. ``on_result`` is
+    called after each session. What cannot be read is in the report; so is a source without sessions, which would
+    otherwise pass for unchanged. Raises ReplayError for a parser or split that cannot be had, and BadSplit where no
+    split applies to any session.
     """
-    replayer = Replayer(parser, splits=splits, layer=layer)
+    replayer = Replayer(parser, splits=splits, layer=layer, track=track)
     results: list[SessionResult] = []
     unreadable: list[Unreadable] = []
     for source, found in read(sources, sessions):
@@ -54,7 +57,7 @@ def run_replay(
         why = results[0].notes[-1].removeprefix("not compared: ")
         raise BadSplit(f"nothing was compared: no session allows {', '.join(splits)} ({why})")
     name = parser if isinstance(parser, str) or parser is None else parser.id
-    return make_report(results, unreadable, parser=name, sources=sources, splits=splits, layer=layer)
+    return make_report(results, unreadable, parser=name, sources=sources, splits=splits, layer=layer, track=track)
 
 
 def read(sources: Sequence[str], sessions: Sequence[str] = ()) -> Iterator[Found]:

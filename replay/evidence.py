@@ -18,6 +18,7 @@ from replay.baseline import baseline, is_open
 from replay.derive import run
 from replay.errors import NotAvailable
 from replay.resolve import resolve
+from replay.upstream_layers import relay_of, relayed
 from stages import catalog
 from stages.errors import UnknownName
 from stages.events import AbortInput, Body, FinishInput, Frame, Head, Input, PromptInput, Sent, TokensInput
@@ -54,7 +55,8 @@ def evidence_of(
     that is not known.
     """
     opening = trace.opening
-    semantic, frames, times = _layers(trace)
+    own = not relayed(opening)
+    semantic, frames, times = _layers(trace) if own else _relayed(trace)
     ended = not is_open(trace.info.state)
     inputs: list[Input] = trace.events("input", "engine")
     sent = trace.events("socket", "frame")
@@ -62,16 +64,16 @@ def evidence_of(
     return Evidence(
         body=b"".join(data),
         protocol=protocol_of(opening),
-        own=True,
+        own=own,
         first=1,
         marked=_marked(trace, inputs, sent, len(frames)),
         request=_request(opening),
         http=_http(opening, frames, seen),
-        writes=_writes(frames, times, ended, keep_alive if opening.ask.stream else 0.0),
+        writes=_writes(frames, times, ended, keep_alive if own and opening.ask.stream else 0.0),
         engine=_engine(opening, inputs) if ended else None,
-        meant=collect(semantic, named=opening.ask.named) if ended else None,
-        whole=_whole(opening, semantic) if effort and ended else None,
-        replayed=_encoded(opening, semantic) if effort and ended else None,
+        meant=collect(semantic, named=opening.ask.named) if own and ended else None,
+        whole=_whole(opening, semantic) if own and effort and ended else None,
+        replayed=_encoded(opening, semantic) if own and effort and ended else None,
         sent=_taken(frames, sent[-1]) if sent and ended else None,
         effort=True if effort else None,
     )
@@ -101,6 +103,13 @@ def _layers(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
     frames = found.derived.frame
     times = [inputs[step].at if 0 <= step < len(inputs) else 0 for step in frames.steps]
     return found.derived.semantic.events, frames.events, times
+
+
+def _relayed(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
+    """As ``_layers``, of another server's response. No semantic events: what a parser of ours makes of its tokens is
+    not what it meant to send."""
+    records = relay_of(trace)
+    return [], [record.event for record in records], [record.at for record in records]
 
 
 def _marked(
@@ -185,6 +194,11 @@ def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
             prompt = event
     if prompt is None:
         return None
+    if relayed(opening) and any(isinstance(event, FinishInput) and event.reason == "stop" for event in inputs):
+        # A server that cuts its text at a stop string cuts the ids behind it, too: they are not all that it generated.
+        for choice in choices.values():
+            choice.ids, choice.whole = [], False
+    known = not relayed(opening) or prompt.count > 0
     cap = _cap(opening, prompt.count)
     return EngineFacts(
         {
@@ -193,15 +207,15 @@ def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
             )
             for index, choice in sorted(choices.items())
         },
-        prompt=prompt.count,
+        prompt=prompt.count if known else None,
         prompt_ids=prompt.ids,
         markers=markers_of(opening),
     )  # fmt: skip
 
 
 def _cap(opening: Opening, prompt: int) -> int | None:
-    if opening.engine.kind == "scripted":
-        # Its reasons are those of its script: no count bounds it.
+    if opening.engine.kind == "scripted" or (relayed(opening) and opening.engine.max_tokens is None):
+        # Reasons are those of a script, which no count bounds; or the context's end may come first.
         return None
     request = _request(opening) or {}
     asked = next((request[name] for name in _CAPS if isinstance(request.get(name), int)), None)

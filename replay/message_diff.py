@@ -79,8 +79,8 @@ def _shortened(one: Message, other: Message) -> Message:
 
 def _difference(choice: int, kind: MessageKind, field: str, one: str | None, other: str | None) -> Difference:
     at = first_difference(one or "", other or "")
-    sides = (None if text is None else plain_excerpt(text, at) for text in (one, other))
-    return Difference(choice, kind, field, *sides)
+    left, right = (None if text is None else plain_excerpt(text, at) for text in (one, other))
+    return Difference(choice, kind, field, left, right)
 
 
 def _calls(one: Message, other: Message) -> list[Difference]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from replay.run import SessionResult, at_least
+from replay.result import SessionResult
+from replay.run import at_least
 from replay.verdict import VERDICTS, Depth, Verdict
 
 
@@ -29,6 +31,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     uncompared: int = 0
     rechunked: int = 0
     moved: int = 0
+    restyled: int = 0
     changed: int = 0
     failed: int = 0
     unreadable: int = 0
@@ -42,7 +45,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """A run over sources. ``playhead``: the version that made it; ``parser``: as given, None for each session's own;
-    ``layer``: how deep was compared; ``digest``: equal for two runs whose sessions replay the same, in any order."""
+    ``layer``: how deep was compared; ``digest``: equal for two runs whose sessions replay the same, in any order;
+    ``track``: what was compared with, where that was asked for."""
 
     playhead: str
     parser: str | None
@@ -53,6 +57,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     sessions: tuple[SessionResult, ...]
     unreadable: tuple[Unreadable, ...] = ()
+    track: str | UnsetType = UNSET
 
 
 def make_report(
@@ -63,6 +68,7 @@ def make_report(
     sources: Sequence[str],
     splits: Sequence[str],
     layer: Depth,
+    track: str | None = None,
 ) -> RunReport:
     """The report of these results."""
     counts = {verdict: sum(result.verdict == verdict for result in results) for verdict in VERDICTS}
@@ -72,6 +78,7 @@ def make_report(
     return RunReport(
         playhead=_version(), parser=parser, sources=tuple(sources), splits=tuple(splits), layer=layer, summary=summary,
         digest=run_digest(results), sessions=tuple(results), unreadable=tuple(unreadable),
+        track=UNSET if track is None else track,
     )  # fmt: skip
 
 

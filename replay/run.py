@@ -5,18 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from replay.baseline import Baseline, baseline, is_open
-from replay.derive import Assemble, Derived, StageFailure, derive_layers, failure, run
+from replay import relayed
+from replay.baseline import Baseline, baseline, flush_of, is_open
+from replay.derive import Assemble, Derived, StageFailure, Track, derive_layers, failure, run
 from replay.diff import Comparison, Session, compare
 from replay.errors import BadSplit, ParserNotFound, ReplayError
-from replay.message_diff import differences, in_words
+from replay.message_diff import differences
 from replay.resolve import Parser, resolve
+from replay.result import Finding, SessionResult
 from replay.split import check, regroup
-from replay.verdict import VERDICTS, Depth, Difference, Divergence, Verdict, worst
+from replay.upstream_diff import Told
+from replay.upstream_layers import Checked, checked, stages_of
+from replay.verdict import VERDICTS, Depth, Verdict, worst
 from stages import catalog
 from stages.catalog import Layers
 from stages.errors import StagesError
@@ -24,73 +29,23 @@ from stages.events import Input, Layer, Semantic, TokensInput
 from stages.message import Message, collect
 from stages.opening import Opening
 from store import codec
-from store.api import Mode, State, Trace
+from store.api import SHADOW, Trace
 
 _DERIVED: tuple[Layer, Layer, Layer] = ("semantic", "chunk", "frame")
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_semantic = msgspec.msgpack.Decoder(list[Semantic]).decode
 
 
-class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What replaying one session shows.
-
-    ``parser``: id of the stage it was replayed with; ``stages``: where an id differs, the recorded one and the present
-    one; ``layers``: verdict per layer compared, and for the message; ``splits``: verdict per split; ``split_groups``:
-    where the replayed message depends on the split, the splits that agree, group by group (``recorded`` is always among
-    them); ``not_compared``: splits that this session's tokens do not allow; ``unreplayed``: why no stage could be run;
-    ``first``: the first divergence of the worst of layers and splits; ``faults_appeared``, ``faults_gone``: codes, once
-    per occurrence; ``error``: the stage that failed; ``tokens``: recorded token ids (steps, where there are none);
-    ``digest``: the same whenever the session replays the same.
-    """
-
-    session: str
-    verdict: Verdict
-    source: str = ""
-    state: State = "closed"
-    mode: Mode = "full"
-    model: str = ""
-    parser: str = ""
-    stages: dict[str, tuple[str | None, str | None]] = {}
-    layers: dict[str, Verdict] = {}
-    splits: dict[str, Verdict] = {}
-    split_groups: tuple[tuple[str, ...], ...] = ()
-    not_compared: tuple[str, ...] = ()
-    unreplayed: str = ""
-    first: Divergence | None = None
-    differences: tuple[Difference, ...] = ()
-    faults_appeared: tuple[str, ...] = ()
-    faults_gone: tuple[str, ...] = ()
-    error: StageFailure | None = None
-    notes: tuple[str, ...] = ()
-    tokens: int = 0
-    digest: str = ""
-
-
-class Finding(msgspec.Struct):
-    """The fields of a SessionResult that come out of the replay, in the making."""
-
-    verdict: Verdict = "same"
-    layers: dict[str, Verdict] = {}
-    splits: dict[str, Verdict] = {}
-    split_groups: tuple[tuple[str, ...], ...] = ()
-    not_compared: tuple[str, ...] = ()
-    unreplayed: str = ""
-    first: Divergence | None = None
-    differences: tuple[Difference, ...] = ()
-    faults_appeared: tuple[str, ...] = ()
-    faults_gone: tuple[str, ...] = ()
-    error: StageFailure | None = None
-    notes: tuple[str, ...] = ()
-
-
 class Replayer:
     """Replays recorded sessions through a parser and compares what comes out with what was recorded.
 
     ``parser``: a stage, or a name as ``--parser`` takes it; None: each session's own. ``splits``: how the recorded
-    tokens are grouped; under any other than ``recorded`` only messages are compared. ``layer``: how deep.
-    ``fail_fast``: ``replay_many`` ends with the first session that is changed or failed. ``assemble``: makes the stages
-    of a session. One thread at a time. Raises ReplayError for a parser or split that cannot be had; after that, a
-    session whose own parser cannot be had has the verdict ``uncompared``, and ``unreplayed`` says why.
+    tokens are grouped; under any other than ``recorded`` only messages are compared. ``layer``: how deep. ``track``:
+    the recorded track to compare with; None: what the client got, which is ``served``, or ``upstream`` where another
+    server's response was relayed. ``fail_fast``: ``replay_many`` ends with the first session that is changed or failed.
+    ``assemble``: makes the stages of a session. One thread at a time. Raises ReplayError for a parser or split that
+    cannot be had; after that, a session whose own parser cannot be had has the verdict ``uncompared``, and
+    ``unreplayed`` says why.
     """
 
     def __init__(
@@ -99,12 +54,14 @@ class Replayer:
         *,
         splits: Sequence[str] = ("recorded",),
         layer: Depth = "frame",
+        track: str | None = None,
         fail_fast: bool = False,
         assemble: Assemble = catalog.layers,
     ) -> None:
         self._parser = resolve(parser) if isinstance(parser, str) and parser != "auto" else parser
         self._splits = tuple(check(split) for split in splits)
         self._depth: Depth = layer
+        self._track = track
         self._fail_fast = fail_fast
         self._assemble = assemble
         self._resolved: dict[str, Parser] = {}
@@ -120,22 +77,42 @@ class Replayer:
     def replay(self, trace: Trace, source: str = "") -> SessionResult:
         """Replay one session. ``source``: where it comes from, for the result. Raises nothing for what a stage does."""
         opening = trace.opening
+        track = self._track or relayed.default_track(opening)
         inputs: list[Input] = trace.events("input", "engine")
+        checks = None if opening.upstream is None else checked(trace, self._depth)
+        own = track == "served" and relayed.default_track(opening) == "served"
+        made = partial(_result, trace, source, track if track != relayed.default_track(opening) else "")
         try:
-            layers = self._layers(opening)
-            recorded = baseline(trace, inputs, lambda: self._assemble(opening, self._named(opening.parser, opening)))
+            layers = self._layers(opening, track)
+            recorded = Baseline(None, flush=flush_of(trace, inputs))
+            if own:
+                recorded = baseline(trace, inputs, lambda: self._layers(opening, track, recorded=True))
         except (ReplayError, StagesError) as error:
-            why = _absent(opening.parser, error) if self._parser is None else str(error)
-            return _result(trace, source, Finding("uncompared", unreplayed=why), None, None)
+            why = _absent(self._own_name(opening, track), error) if self._parser is None else str(error)
+            return made(Finding("uncompared", unreplayed=why), None, None)
         session = Session(opening, inputs, layers, is_open(trace.info.state), len(inputs))
-        found, derived = self._compared(session, recorded)
-        return _result(trace, source, found, layers, derived)
+        derived: Derived | None
+        if own:
+            found, derived = self._served(session, recorded)
+            if checks is not None:
+                relayed.add(found, checks)
+        else:
+            found, derived = self._against(session, recorded, trace, track, checks)
+        return made(found, layers, derived)
 
-    def _layers(self, opening: Opening) -> Layers:
-        parser = self._parser
+    def _own_name(self, opening: Opening, track: str) -> str:
+        """The parser that a track was recorded with."""
+        return track.removeprefix(SHADOW) if track.startswith(SHADOW) else opening.parser
+
+    def _layers(self, opening: Opening, track: str, *, recorded: bool = False) -> Layers:
+        parser = None if recorded else self._parser
         if parser is None:
-            parser = opening.parser
-        return self._assemble(opening, self._named(parser, opening) if isinstance(parser, str) else parser)
+            parser = self._own_name(opening, track)
+        stage = self._named(parser, opening) if isinstance(parser, str) else parser
+        if relayed.default_track(opening) == "upstream" and opening.protocol not in catalog.PROTOCOLS:
+            # Nothing is encoded: what any protocol has in front of its encoder is the same.
+            opening = msgspec.structs.replace(opening, protocol="chat")
+        return self._assemble(opening, stage)
 
     def _named(self, name: str, opening: Opening) -> Parser:
         """A parser by its name; loaded once a Replayer."""
@@ -146,7 +123,8 @@ class Replayer:
             parser = self._resolved[name] = resolve(name, opening)
         return parser
 
-    def _compared(self, session: Session, recorded: Baseline) -> tuple[Finding, Derived]:
+    def _served(self, session: Session, recorded: Baseline) -> tuple[Finding, Derived]:
+        """Compare with what our stages served, layer by layer."""
         derived = derive_layers(session.opening, [*session.inputs, *recorded.flush], session.layers, depth=self._depth)
         failed = _failed(session, recorded.derived, derived)
         if failed is not None:
@@ -160,47 +138,80 @@ class Replayer:
             found.faults_appeared, found.faults_gone = _faults(before, derived)
             if "recorded" in self._splits:
                 _take(found, compare(session, before, derived, self._depth))
-        if "recorded" in self._splits:
-            found.splits["recorded"] = found.verdict
         wanted = derived if before is None or session.open else before
         expected = collect(wanted.semantic.events, named=session.opening.ask.named)
+
+        def judge(made: Track) -> Told:
+            got = collect(made.events, named=session.opening.ask.named)
+            said = differences(expected, got, made.events, session.opening.tokenizer)
+            return Told("changed" if said else "same", said)
+
+        self._under_splits(found, session, recorded.flush, derived, judge)
+        return found, derived
+
+    def _against(
+        self, session: Session, recorded: Baseline, trace: Trace, track: str, checks: Checked | None
+    ) -> tuple[Finding, Derived | None]:
+        """Compare the message with what another track says."""
+        theirs = None if checks is None else checks.theirs
+        notes: tuple[str, ...] = ()
+        if theirs is not None and track == "upstream":
+            notes = relayed.told_by_upstream(trace, theirs)
+        judge = relayed.judge_of(session, trace, track, theirs, session.layers.parts["parser"].id)
+        if isinstance(judge, str):
+            found = Finding("uncompared", uncompared=judge, notes=notes)
+            if checks is not None:
+                relayed.add(found, checks)
+                if relayed.verbatim(trace) and self._parser is None and self._track is None and checks.layers:
+                    found.verdict = worst(*checks.layers.values())
+            return found, None
+        derived = derive_layers(session.opening, [*session.inputs, *recorded.flush], session.layers, depth="message")
+        failed = _failed(session, None, derived)
+        if failed is not None:
+            return Finding("failed", error=failed, notes=notes), derived
+        found = Finding(notes=notes)
+        if "recorded" in self._splits:
+            relayed.take(found, judge(derived.semantic), checks)
+        if track == "upstream":
+            found.notes += relayed.told_by_parser(session.opening, derived.semantic, found.differences)
+        self._under_splits(found, session, recorded.flush, derived, judge)
+        return found, derived
+
+    def _under_splits(
+        self, found: Finding, session: Session, flush: tuple[Input, ...], derived: Derived, judge: relayed.Judge
+    ) -> None:
+        """Replay under each split and put what it shows into ``found``. ``judge``: what compares it with the record."""
+        if "recorded" in self._splits:
+            found.splits["recorded"] = found.verdict
         says = {"recorded": collect(derived.semantic.events, named=session.opening.ask.named)}
         for split in self._splits:
             if split != "recorded":
-                got = self._split(session, recorded, split, expected, found)
+                got = _split(session, flush, split, judge, found)
                 if got is not None:
                     says[split] = got
         if not found.splits:
             found.verdict = "uncompared"
         _depends(found, says)
-        return found, derived
 
-    def _split(
-        self, session: Session, recorded: Baseline, split: str, expected: list[Message], found: Finding
-    ) -> list[Message] | None:
-        """Replay under a split and put what it shows into ``found``; gives the messages, None where there are none."""
-        opening = session.opening
-        try:
-            inputs = regroup([*session.inputs, *recorded.flush], split, opening.tokenizer)
-        except BadSplit as error:
-            found.notes += (f"not compared: {error}",)
-            found.not_compared += (split,)
-            return None
-        track, failed = run(session.layers.semantic, "semantic", opening, inputs, range(len(inputs)))
-        got = collect(track.events, named=opening.ask.named)
-        said = () if failed else differences(expected, got, track.events, opening.tokenizer)
-        verdict: Verdict = "failed" if failed else "changed" if said else "same"
-        found.splits[split] = verdict
-        found.verdict = worst(found.verdict, verdict)
-        found.error = found.error or failed
-        if said and found.first is None:
-            # Causes in a regrouped stream are not those of the record.
-            item = said[0]
-            found.first = Divergence(
-                layer="semantic", kind=item.kind, seq=-1, cause=-1, choice=item.choice, split=split,
-                detail=in_words(item), worst=item.kind,
-            )  # fmt: skip
-        return None if failed else got
+
+def _split(
+    session: Session, flush: tuple[Input, ...], split: str, judge: relayed.Judge, found: Finding
+) -> list[Message] | None:
+    """The messages under a split; None where there are none."""
+    opening = session.opening
+    try:
+        inputs = regroup([*session.inputs, *flush], split, opening.tokenizer)
+    except BadSplit as error:
+        found.notes += (f"not compared: {error}",)
+        found.not_compared += (split,)
+        return None
+    track, failed = run(session.layers.semantic, "semantic", opening, inputs, range(len(inputs)))
+    told = Told("failed") if failed else judge(track)
+    found.splits[split] = told.verdict
+    found.verdict = worst(found.verdict, told.verdict)
+    found.error = found.error or failed
+    found.first = found.first or relayed.split_place(told, split)
+    return None if failed else collect(track.events, named=opening.ask.named)
 
 
 def at_least(verdict: Verdict, threshold: Verdict) -> bool:
@@ -245,6 +256,10 @@ def _take(found: Finding, comparison: Comparison) -> None:
 def _stages(opening: Opening, layers: Layers) -> dict[str, tuple[str | None, str | None]]:
     """Where the stages in force are not those of the record."""
     present = catalog.stage_ids(layers)
+    if relayed.default_track(opening) == "upstream":
+        # The response is another server's: no stage of ours made it.
+        present = {"parser": present["parser"]}
+    present |= stages_of(opening)
     return {
         name: (opening.stages.get(name), present.get(name))
         for name in {**opening.stages, **present}
@@ -287,12 +302,15 @@ def _faults(recorded: Derived, replayed: Derived) -> tuple[tuple[str, ...], tupl
     return tuple(sorted((after - before).elements())), tuple(sorted((before - after).elements()))
 
 
-def _result(trace: Trace, source: str, found: Finding, layers: Layers | None, derived: Derived | None) -> SessionResult:
+def _result(
+    trace: Trace, source: str, track: str, found: Finding, layers: Layers | None, derived: Derived | None
+) -> SessionResult:
     opening, info = trace.opening, trace.info
     tokens = sum(len(event.ids) or 1 for event in trace.events("input", "engine") if isinstance(event, TokensInput))
     result = SessionResult(
-        session=opening.session, source=source, state=info.state, mode=info.mode, model=opening.model, tokens=tokens,
+        session=opening.session, source=source, track=track, state=info.state, mode=info.mode, model=opening.model,
         parser=layers.parts["parser"].id if layers else "", stages=_stages(opening, layers) if layers else {},
+        tokens=tokens,
         **msgspec.structs.asdict(found),
     )  # fmt: skip
     return msgspec.structs.replace(result, digest=_digest(result, derived))
@@ -306,6 +324,7 @@ def _digest(result: SessionResult, derived: Derived | None) -> str:
         error and [error.layer, error.stage, error.seq, error.type],
         first and [first.layer, first.kind, first.seq, first.cause, first.split],
     ]  # fmt: skip
+    told += [result.track] if result.track else []
     if error is None and derived is not None and result.verdict != "same":
         told += [codec.digest(derived.track(layer).events).sha256 for layer in _DERIVED]
     return hashlib.sha256(_encode(told)).hexdigest()

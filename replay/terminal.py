@@ -15,16 +15,18 @@ from rich.text import Text
 
 from replay.message_diff import in_words
 from replay.report import RunReport
-from replay.run import SessionResult
+from replay.result import SessionResult
 from replay.verdict import VERDICTS, Divergence, Side, Verdict
 
 _STYLES: dict[Verdict, str] = {
     "same": "green", "uncompared": "bold yellow",
-    "rechunked": "cyan", "moved": "yellow", "changed": "bold red", "failed": "bold magenta",
+    "rechunked": "cyan", "moved": "yellow", "restyled": "cyan", "changed": "bold red", "failed": "bold magenta",
 }  # fmt: skip
 _PLAIN_WIDTH = 120
-_QUIET: tuple[Verdict, ...] = ("same", "uncompared")
+_QUIET: tuple[Verdict, ...] = ("same", "uncompared", "restyled")
 """Sessions that are counted, not shown."""
+_RARE: tuple[Verdict, ...] = ("uncompared", "restyled")
+"""Verdicts of which a table says nothing where there are none."""
 _NAMED = ("boundary", "marker_leaked", "call_lost", "call_added")
 """Kinds that say more than the field."""
 _ELSE = ("chunking", "timing", "cause", "order", "unknown")
@@ -70,17 +72,19 @@ def _summary(console: Console, report: RunReport, *, plain: bool) -> None:
     table.add_column("sessions", justify="right")
     for verdict in VERDICTS:
         count = report.summary.count(verdict)
-        if count or verdict != "uncompared":
+        if count or verdict not in _RARE:
             table.add_row(Text(verdict, _STYLES[verdict] if count else "dim"), str(count))
     console.print(table)
     for split in report.splits:
         if report.sessions and all(split in result.not_compared for result in report.sessions):
             console.print(Text(f"Split {split} was not compared: no session allows it.", "bold yellow"))
     parser = report.parser or "the recorded parser"
+    track = f" with track {report.track}" if report.track else ""
     console.print(
         Text(
             f"{_count(report.summary.sessions, 'session')}, {_count(report.summary.tokens, 'token')}, through {parser},"
-            f" compared to the {report.layer} layer, splits {','.join(report.splits)}. Run digest {report.digest[:16]}."
+            f" compared{track} to the {report.layer} layer, splits {','.join(report.splits)}."
+            f" Run digest {report.digest[:16]}."
         )
     )
 
@@ -95,6 +99,11 @@ def _stages(console: Console, report: RunReport) -> None:
     )
     found.update(note for result in report.sessions if result.verdict in _QUIET for note in result.notes)
     found.update(f"not replayed: {result.unreplayed}" for result in report.sessions if result.unreplayed)
+    found.update(f"not compared: {result.uncompared}" for result in report.sessions if result.uncompared)
+    for result in report.sessions:
+        if result.verdict == "restyled":
+            kinds = sorted({_spaced(item.kind) for item in result.differences})
+            found[f"restyled: the upstream's message differs in {' and '.join(kinds)} only"] += 1
     for text, count in found.most_common(_MOST):
         console.print(Text(f"{text} ({_count(count, 'session')})"))
 
@@ -107,8 +116,9 @@ def _session(console: Console, result: SessionResult, *, plain: bool) -> None:
         head.append(f"  ({result.state})")
     console.print(head)
     _print(console, _head(result))
-    if result.first is not None and (result.first.recorded is not None or result.first.replayed is not None):
-        console.print(Padding(_sides(result.first, plain=plain), (0, 0, 0, 2), expand=False))
+    first = result.first
+    if first is not None and not _is_told(first) and (first.recorded is not None or first.replayed is not None):
+        console.print(Padding(_sides(first, plain=plain), (0, 0, 0, 2), expand=False))
     _print(console, _rest(result))
     console.print()
 
@@ -134,6 +144,9 @@ def _head(result: SessionResult) -> Iterator[str]:
 
 def _rest(result: SessionResult) -> Iterator[str]:
     for item in result.differences[:_MOST]:
+        if item.place:
+            yield f"choice {item.choice}, {_spaced(item.kind)}: {item.place}"
+            continue
         kind = f" ({_spaced(item.kind)})" if item.kind in _NAMED else ""
         yield f"choice {item.choice}, {in_words(item)}{kind}"
     if len(result.differences) > _MOST:
@@ -148,11 +161,24 @@ def _rest(result: SessionResult) -> Iterator[str]:
 def _first(first: Divergence) -> Iterator[str]:
     """The worst difference of the message, and the first place, which may be another matter."""
     worst = f"worst: {_spaced(first.worst)}; " if first.worst else ""
-    where = f"{first.layer} {first.seq}" if first.seq >= 0 else f"{first.layer} layer"
     split = "" if first.split == "recorded" else f" under split {first.split}"
-    yield f"{worst}first: {where}{split}, {_parting(first)}"
+    if _is_told(first):
+        # Both sides stand among the differences of the message; under a split those are not told.
+        place = f"upstream's frame {first.frame}" if first.frame >= 0 else "the upstream's stream"
+        yield f"{worst}first{split}: {first.detail if split else f'{_spaced(first.kind)} at {place}'}"
+    else:
+        layer = f"{first.track}/{first.layer}" if first.track else first.layer
+        where = f"{layer} {first.seq}" if first.seq >= 0 else f"{layer} layer"
+        yield f"{worst}first: {where}{split}, {_parting(first)}"
+    if first.cause < 0 <= first.frame and first.input:
+        yield f"cause: upstream's frame {first.frame}: {first.input}"
     if first.cause >= 0:
         yield f"cause: engine {first.cause}: {first.input or 'no recorded input'}"
+
+
+def _is_told(first: Divergence) -> bool:
+    """It is a place of another server's stream, and ``detail`` has both sides."""
+    return first.worst is not None and first.track == "upstream"
 
 
 def _parting(first: Divergence) -> str:
@@ -178,4 +204,7 @@ def _sides(first: Divergence, *, plain: bool) -> Table:
 
 
 def _side(side: Side | None) -> Text:
-    return Text("nothing", "dim") if side is None else Text(f"{side.seq} (engine {side.cause}): {side.event}")
+    if side is None:
+        return Text("nothing", "dim")
+    place = f" (engine {side.cause})" if side.cause >= 0 else ""
+    return Text(f"{side.seq}{place}: {side.event}")

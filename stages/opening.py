@@ -84,7 +84,8 @@ class UpstreamFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     ``depth``: what is known of what the model wrote: its ``tokens``, its raw ``text``, or (``verbatim``) only what the
     upstream made of it; ``why``: why not more. ``relayed``: the client gets the upstream's own response, else what our
     stages make of the inputs. ``taken_out``: what stands in a relayed response for the token ids that we asked for and
-    the client did not: ``null``, or nothing (``absent``); empty: nothing was added to the request.
+    the client did not: ``null``, or nothing (``absent``); empty: nothing was added to the request. ``lost``: what the
+    client asked of the sampling and the upstream has no name for.
     """
 
     name: str
@@ -94,17 +95,20 @@ class UpstreamFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     why: str = ""
     relayed: bool = True
     taken_out: Literal["", "null", "absent"] = ""
+    lost: tuple[str, ...] = ()
 
 
 class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the stages need of the tokenizer. ``special``: text → id of special tokens, ``added``: of added tokens that
-    are not special (a Qwen ``<tool_call>``). ``template``: hash of the chat template."""
+    are not special (a Qwen ``<tool_call>``). ``template``: hash of the chat template. ``joined``: the bytes of the ids
+    are its, and were put beside them after the recording."""
 
     hash: str | None = None
     special: dict[str, int] = {}
     added: dict[str, int] = {}
     eos: tuple[int, ...] = ()
     template: str | None = None
+    joined: bool = False
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

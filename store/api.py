@@ -2,7 +2,8 @@
 
 A store keeps facts and never changes one. Identity of a record is (session, track, layer, seq), seq from 0 without
 gaps. Tracks: ``input`` (engine layer), ``served`` (the three derived layers), ``socket`` (what the socket took),
-``upstream``, ``shadow:ID``, ``expected``.
+``upstream`` (what another server sent, and what that means), ``shadow:P`` (what parser P makes of the inputs),
+``expected``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from stages.events import Layer
 from stages.opening import Opening
 
 Mode: TypeAlias = Literal["full", "lean"]
-"""``full``: all layers; ``lean``: the engine layer, plus a digest per derived layer. (``off`` opens no session.)"""
+"""``full``: all layers; ``lean``: the facts (``store.rules.stored_in``), plus a digest per derived layer. (``off``
+opens no session.)"""
 
 Ended: TypeAlias = Literal["closed", "aborted", "detached"]
 """``closed``: ended by itself (also by an error); ``aborted``: somebody ended it; ``detached``: ended by itself, but
@@ -28,6 +30,14 @@ ENDED: tuple[Ended, ...] = ("closed", "aborted", "detached")
 State: TypeAlias = Literal["open", "torn", "incomplete"] | Ended
 """``open``: its writer lives; ``torn``: its writer died; ``incomplete``: the store failed or lagged and records were
 lost; else how it ended."""
+
+ShadowVerdict: TypeAlias = Literal["same", "uncompared", "restyled", "changed", "failed"]
+"""What another parser makes of a session, beside what its client got: the ``same`` message; ``restyled``: another
+server's message, the same but for white space and how JSON is written; ``changed``; ``failed``: it raised, or was
+ended; ``uncompared``: there was nothing to run it on, or nothing to compare with."""
+
+SHADOW = "shadow:"
+"""Tracks of other parsers: this, then the parser's name."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +71,11 @@ class Digest(msgspec.Struct, frozen=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The projection that people query. Times in unix ns or ns; ``message`` is the final message per choice."""
+    """The projection that people query. Times in unix ns or ns; ``message`` is the final message per choice.
+
+    Where another server generates: ``upstream``: its name; ``depth``: what is known of what the model wrote
+    (``tokens``, ``text``, ``verbatim``); ``relayed``: the client got its own response, where the message comes from.
+    """
 
     session: str
     opened: int
@@ -91,6 +105,16 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Broken rule (``INV-044``) → how often."""
     rule_errors: int = 0
     """How many of these breaches are errors; the others are warnings."""
+    upstream: str = ""
+    depth: str = ""
+    relayed: bool = False
+    shadows: dict[str, ShadowVerdict] = {}
+    """Other parser → its verdict."""
+
+    @property
+    def differs(self) -> str:
+        """The parsers whose message is another one, or that failed, with a space between; a column in SQL."""
+        return " ".join(name for name, verdict in self.shadows.items() if verdict in ("changed", "failed"))
 
 
 class Trace(msgspec.Struct, kw_only=True):
@@ -123,6 +147,10 @@ class StillOpen(StoreError):
 
 class SequenceConflict(StoreError):
     """Other records are already stored at this identity."""
+
+
+class BadQuery(StoreError):
+    """A condition that is no SQL over the columns of a session."""
 
 
 class CorruptRecord(StoreError):
@@ -162,8 +190,12 @@ class EventStore(Protocol):
         """Begin to record a session. Raises nothing on a failing store: the writer is then ``incomplete``."""
         ...
 
-    def sessions(self, *, state: State | None = None, limit: int | None = None) -> Iterator[SessionInfo]:
-        """Newest first."""
+    def sessions(
+        self, where: str | None = None, *, state: State | None = None, limit: int | None = None
+    ) -> Iterator[SessionInfo]:
+        """Newest first. ``where``: a condition in SQL over the columns of ``store.query.COLUMNS``, which are the fields
+        of SessionInfo (lists and dicts as JSON text); of a running session they say what was known when it began.
+        Raises BadQuery."""
         ...
 
     def search(self, text: str, *, limit: int | None = None) -> Iterator[SessionInfo]:
@@ -185,6 +217,18 @@ class EventStore(Protocol):
     def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:
         """Note in the projection of an ended session what the protocol rules found, in place of what was noted before;
         see ``SessionInfo.rules``, ``rule_errors``. Raises SessionNotFound, StillOpen, StoreUnavailable."""
+        ...
+
+    def attach(
+        self, session: str, track: str, records: Mapping[Layer, Sequence[Record]], verdict: ShadowVerdict | None = None
+    ) -> None:
+        """Add whole layers to a session that has ended, on a track that no recording writes to. ``verdict``: for a
+        track ``shadow:P``, noted in ``SessionInfo.shadows`` in place of what was noted before.
+
+        A lean session keeps a digest of each layer. Nothing that is there is changed: a layer that is there must be the
+        same. A session counts as ended that is torn or incomplete, too. Raises SessionNotFound, StillOpen,
+        SequenceConflict, StoreUnavailable; ValueError for another track, or records that do not begin at seq 0 or have
+        gaps."""
         ...
 
     def flush(self) -> None:

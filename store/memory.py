@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any
 
+from stages.events import Layer
 from stages.opening import Opening
 from store import codec
 from store.api import (
@@ -18,13 +20,29 @@ from store.api import (
     Record,
     SequenceConflict,
     SessionInfo,
+    ShadowVerdict,
     State,
     StoreError,
     StoreUnavailable,
     Trace,
 )
 from store.projection import Projection
-from store.rules import Counters, Key, check_batch, not_found, noted, ordered, saved_info, stored_in
+from store.query import matching_infos
+from store.rules import (
+    Counters,
+    Key,
+    attached,
+    check_attached,
+    check_batch,
+    check_ended,
+    fresh,
+    not_found,
+    noted,
+    ordered,
+    saved_info,
+    shadowed,
+    stored_in,
+)
 
 _WORD = re.compile(r"\w+")
 _TERM = re.compile(r'"([^"]*)"?|(\S+)')
@@ -32,7 +50,7 @@ _TERM = re.compile(r'"([^"]*)"?|(\S+)')
 
 class _Held:
     """A session. ``live``: it has a writer. ``given``: its projection, where it was imported. ``noted``: what the
-    protocol rules found."""
+    protocol rules found, ``shadows``: what other parsers made of it."""
 
     def __init__(self, opening: Opening, mode: Mode, given: SessionInfo | None = None) -> None:
         self.opening = opening
@@ -40,6 +58,7 @@ class _Held:
         self.state: State = given.state if given else "open"
         self.given = given
         self.noted: tuple[Mapping[str, int], int] | None = None
+        self.shadows: dict[str, ShadowVerdict] = {} if given is None else given.shadows
         self.live = given is None
         self.records: dict[Key, list[Record]] = {}
         self.projection = Projection(opening, mode)
@@ -53,7 +72,25 @@ class _Held:
     def _projected(self) -> SessionInfo:
         counts = {f"{track}/{layer}": len(held) for (track, layer), held in self.records.items()}
         digests = {f"{track}/{layer}": held.value() for (track, layer), held in self.digests.items()}
-        return self.projection.info(self.state, counts, digests)
+        return self.projection.info(self.state, counts, digests, self.shadows)
+
+    def attach(self, track: str, layers: Mapping[Key, list[Record]], verdict: ShadowVerdict | None) -> None:
+        """See EventStore. Raises SequenceConflict, StillOpen."""
+        info = self.info()
+        check_ended(info)
+        kept = {key: records for key, records in layers.items() if stored_in(info.mode, *key)}
+        new = fresh(info.session, kept, self.records)
+        rolling = {key: codec.RollingDigest() for key in layers.keys() - kept}
+        for key, made in rolling.items():
+            made.update([record.event for record in layers[key]])
+        known = {key: info.digests["/".join(key)] for key in rolling if "/".join(key) in info.digests}
+        digests = fresh(info.session, {key: made.value() for key, made in rolling.items()}, known)
+        if self.given is not None:
+            counts = {key: len(records) for key, records in new.items()}
+            self.given = attached(self.given, track, verdict, counts, digests)
+        self.records.update(new)
+        self.digests.update((key, rolling[key]) for key in digests)
+        self.shadows = shadowed(self.shadows, track, verdict)
 
 
 class MemoryWriter:
@@ -197,12 +234,15 @@ class MemoryStore:
                     raise SequenceConflict(f"session {trace.opening.session} is in the store with other records.")
         return new
 
-    def sessions(self, *, state: State | None = None, limit: int | None = None) -> Iterator[SessionInfo]:
+    def sessions(
+        self, where: str | None = None, *, state: State | None = None, limit: int | None = None
+    ) -> Iterator[SessionInfo]:
         """See EventStore."""
         with self.lock:
-            infos = [held.info() for held in reversed(self._sessions.values()) if state is None or held.state == state]
+            infos = [held.info() for held in reversed(self._sessions.values())]
         infos.sort(key=lambda info: info.opened, reverse=True)
-        return iter(infos[:limit])
+        found = infos if where is None else matching_infos(infos, where)
+        return islice((info for info in found if state is None or info.state == state), limit)
 
     def search(self, text: str, *, limit: int | None = None) -> Iterator[SessionInfo]:
         """See EventStore. All words must be there, in any order; ``"quoted words"`` stand together."""
@@ -244,6 +284,15 @@ class MemoryStore:
             held = self._find(session)
             noted(held.info(), rules, errors)
             held.noted = dict(rules), errors
+
+    def attach(
+        self, session: str, track: str, records: Mapping[Layer, Sequence[Record]], verdict: ShadowVerdict | None = None
+    ) -> None:
+        """See EventStore."""
+        given = check_attached(track, records, verdict)
+        with self.lock:
+            self.check_open()
+            self._find(session).attach(track, given, verdict)
 
     def flush(self) -> None:
         """See EventStore."""

@@ -7,88 +7,131 @@ from typing import Any
 
 import msgspec
 
-from stages.events import Failure, Fault, Finish, Layer, PromptInput, Start, TokensInput, Usage
+from stages.events import (
+    CallArguments,
+    CallStart,
+    Content,
+    Failure,
+    Fault,
+    Finish,
+    PromptInput,
+    Reasoning,
+    Refusal,
+    Start,
+    Tokens,
+    TokensInput,
+    Usage,
+    UsageInput,
+)
 from stages.message import Collector, Message
 from stages.opening import Opening
-from store.api import Digest, Mode, SessionInfo, State
+from store.api import Digest, Mode, SessionInfo, ShadowVerdict, State
+from store.rules import Key
 
 MAX_MESSAGE = 1 << 20
 """Characters of the final message that are kept for people; the records keep all."""
 
 
-_ENGINE = ("input", "engine")
-_SEMANTIC = ("served", "semantic")
+_ENGINE: Key = ("input", "engine")
+_SERVED: Key = ("served", "semantic")
+_UPSTREAM: Key = ("upstream", "semantic")
+
+
+class _Counts:
+    """What one layer tells of tokens. ``written``: ids seen; ``first``: the time of the first step, ``gap``: the
+    largest between two steps of one choice."""
+
+    __slots__ = ("_last", "completion", "first", "gap", "prompt", "written")
+
+    def __init__(self) -> None:
+        self.prompt: int | None = None
+        self.completion: int | None = None
+        self.written = 0
+        self.first: int | None = None
+        self.gap: int | None = None
+        self._last: dict[int, int] = {}
+
+    def step(self, choice: int, at: int) -> None:
+        """Something of a choice came."""
+        last = self._last.get(choice)
+        if last is None:
+            if self.first is None:
+                self.first = at
+        elif self.gap is None or at - last > self.gap:
+            self.gap = at - last
+        self._last[choice] = at
 
 
 class Projection:
     """What people want to know of a session. Takes the batches in order; memory is bounded by MAX_MESSAGE.
 
-    Counts, first token and gaps come from the engine layer (track ``input``), the message and what ended it from the
-    semantic layer (track ``served``). A gap is between two steps of the same choice.
+    The message and what ended it come from the semantic layer of what the client got: track ``served``, or ``upstream``
+    where its response was relayed. Counts, first token and gaps come from the engine layer (track ``input``); of a
+    relayed session without tokens there, from the same semantic layer, by the times at which its text came.
     """
 
     def __init__(self, opening: Opening, mode: Mode) -> None:
         self._opening = opening
         self._mode: Mode = mode
+        upstream = opening.upstream
+        self._relayed = upstream is not None and upstream.relayed
+        self._got = _UPSTREAM if self._relayed else _SERVED
         self._said = Collector(MAX_MESSAGE, named=opening.ask.named)
         self._finishes: dict[int, str] = {}
         self._at = 0
-        self._prompt: int | None = None
-        self._completion: int | None = None
-        self._written = 0
-        self._ttft: int | None = None
-        self._gap: int | None = None
-        self._steps: dict[int, int] = {}
+        self._engine = _Counts()
+        self._semantic = _Counts()
         self._faults: dict[str, int] = {}
         self._error: str | None = None
 
-    def add(self, key: tuple[str, Layer], at: int, events: Sequence[Any]) -> None:
+    def add(self, key: Key, at: int, events: Sequence[Any]) -> None:
         """Take in a batch of (track, layer); those that tell nothing may come without their events."""
         if at > self._at:
             self._at = at
         if events:
-            if key == _SEMANTIC:
-                self._semantic(events)
+            if key == self._got:
+                self._take_semantic(at, events)
             elif key == _ENGINE:
-                self._engine(at, events)
+                self._take_engine(at, events)
 
-    def _engine(self, at: int, events: Sequence[Any]) -> None:
-        steps = self._steps
+    def _take_engine(self, at: int, events: Sequence[Any]) -> None:
+        counts = self._engine
         for event in events:
             if event.__class__ is TokensInput:
-                if not event.ids and not event.text:
-                    continue
-                self._written += len(event.ids)
-                choice = event.choice
-                last = steps.get(choice)
-                if last is None:
-                    if self._ttft is None:
-                        self._ttft = at
-                elif self._gap is None or at - last > self._gap:
-                    self._gap = at - last
-                steps[choice] = at
+                if event.ids or event.text:
+                    counts.written += len(event.ids)
+                    counts.step(event.choice, at)
             elif event.__class__ is PromptInput:
-                self._prompt = event.count
+                counts.prompt = event.count
+            elif event.__class__ is UsageInput:
+                counts.prompt, counts.completion = event.prompt, event.completion
 
-    def _semantic(self, events: Sequence[Any]) -> None:
+    def _take_semantic(self, at: int, events: Sequence[Any]) -> None:
         take = self._said.take
+        counts = self._semantic
         for event in events:
             take(event)
             if event.__class__ in _RARE:
                 self._rare(event)
+            elif event.__class__ is Tokens:
+                counts.written += len(event.ids)
+            elif self._relayed and event.__class__ in _WRITTEN:
+                counts.step(event.choice, at)
 
     def _rare(self, event: Any) -> None:
+        counts = self._semantic
         match event:
             case Fault():
                 self._faults[event.code.value] = self._faults.get(event.code.value, 0) + 1
             case Finish():
                 self._finishes[event.choice] = event.reason
             case Usage():
-                self._prompt, self._completion = event.prompt, event.completion
+                counts.prompt, counts.completion = event.prompt, event.completion
             case Failure():
                 self._error = f"{event.kind}: {event.message}"
-            case Start():
-                self._prompt = event.prompt_tokens
+            case Start() if event.prompt_tokens or not self._relayed:
+                # A foreign stream begins before it tells how long the prompt is.
+                counts.prompt = event.prompt_tokens
             case _:
                 pass
 
@@ -97,11 +140,14 @@ class Projection:
         state: State,
         events: Mapping[str, int],
         digests: Mapping[str, Digest] = {},
+        shadows: Mapping[str, ShadowVerdict] = {},
     ) -> SessionInfo:
         """The projection so far. ``events``: records stored, by ``track/layer``. An ended session closed at its last
         batch's time."""
-        opening = self._opening
-        written = self._written if self._steps else None
+        opening, upstream = self._opening, self._opening.upstream
+        engine = self._engine
+        paced = self._semantic if self._relayed and engine.first is None else engine
+        prompt, completion = self._tokens()
         return SessionInfo(
             session=opening.session,
             opened=opening.opened,
@@ -113,20 +159,39 @@ class Projection:
             parser=opening.parser,
             stages=dict(opening.stages),
             n=opening.ask.n,
-            prompt_tokens=self._prompt,
-            completion_tokens=written if self._completion is None else self._completion,
-            ttft_ns=self._ttft,
-            max_gap_ns=self._gap,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            ttft_ns=paced.first,
+            max_gap_ns=paced.gap,
             finish_reasons=tuple(reason for _, reason in sorted(self._finishes.items())),
             faults=dict(sorted(self._faults.items())),
             error=self._error,
             message=tuple(_shown(message) for message in self._said.messages()),
             events=dict(events),
             digests=dict(digests),
+            upstream="" if upstream is None else upstream.name,
+            depth="" if upstream is None else upstream.depth,
+            relayed=self._relayed,
+            shadows=dict(shadows),
         )
+
+    def _tokens(self) -> tuple[int | None, int | None]:
+        """Of the prompt, and generated."""
+        engine, told = self._engine, self._semantic
+        if self._relayed:
+            # What another server tells of itself counts where we cannot.
+            counted = (engine.completion, engine.written or None, told.completion, told.written or None)
+            return _first(engine.prompt, told.prompt), _first(*counted)
+        written = None if engine.first is None else engine.written
+        return _first(told.prompt, engine.prompt), _first(told.completion, written)
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
 
 
 _RARE: frozenset[type[msgspec.Struct]] = frozenset((Fault, Finish, Usage, Failure, Start))
+_WRITTEN: frozenset[type[Any]] = frozenset((Reasoning, Content, Refusal, CallStart, CallArguments))
 
 
 def _shown(message: Message) -> dict[str, Any]:

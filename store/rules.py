@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
 from stages.events import LAYERS, Layer
-from store.api import Batch, Mode, SessionInfo, SessionNotFound, StillOpen, Trace
+from store.api import (
+    SHADOW,
+    Batch,
+    Digest,
+    Mode,
+    Record,
+    SequenceConflict,
+    SessionInfo,
+    SessionNotFound,
+    ShadowVerdict,
+    StillOpen,
+    Trace,
+)
 
 Key: TypeAlias = tuple[str, Layer]
 """(track, layer)."""
@@ -71,8 +83,9 @@ def check_batch(batch: Batch, following: int) -> None:
 
 
 def stored_in(mode: Mode, track: str, layer: Layer) -> bool:
-    """Whether the records are kept. ``lean`` keeps facts: the engine layer, and what the socket took."""
-    return mode == "full" or layer == "engine" or track == "socket"
+    """Whether the records are kept. ``lean`` keeps facts: the engine layer, what another server sent, and what the
+    socket took."""
+    return mode == "full" or layer == "engine" or track == "socket" or (track == "upstream" and layer == "frame")
 
 
 def saved_info(trace: Trace) -> SessionInfo:
@@ -82,11 +95,71 @@ def saved_info(trace: Trace) -> SessionInfo:
     return msgspec.structs.replace(trace.info, session=trace.opening.session, state=state, events=counts)
 
 
-def noted(info: SessionInfo, rules: Mapping[str, int], errors: int) -> SessionInfo:
-    """The projection with what the protocol rules found. Raises StillOpen."""
+def check_ended(info: SessionInfo) -> None:
+    """Raises StillOpen."""
     if info.state == "open":
         raise StillOpen(f"session {info.session} is still being recorded; wait for its end.")
+
+
+def noted(info: SessionInfo, rules: Mapping[str, int], errors: int) -> SessionInfo:
+    """The projection with what the protocol rules found. Raises StillOpen."""
+    check_ended(info)
     return msgspec.structs.replace(info, validated=True, rules=dict(sorted(rules.items())), rule_errors=errors)
+
+
+LIVE = frozenset(("input", "served", "upstream", "socket"))
+"""The tracks that a recording writes to."""
+
+
+def check_attached(
+    track: str, records: Mapping[Layer, Sequence[Record]], verdict: ShadowVerdict | None
+) -> dict[Key, list[Record]]:
+    """What ``attach`` was given, by track and layer, without empty layers. Raises ValueError."""
+    if not track or track in LIVE:
+        raise ValueError(f"nothing is attached to track {track!r}: name one that no recording writes to")
+    if (verdict is None) == track.startswith(SHADOW):
+        raise ValueError(f"track {track!r}, verdict {verdict}: a track {SHADOW}P has one, and no other track")
+    for layer, held in records.items():
+        if any(record.seq != seq for seq, record in enumerate(held)):
+            raise ValueError(f"{track}/{layer}: the records are not numbered from 0 without gaps")
+    return {(track, layer): list(held) for layer, held in records.items() if held}
+
+
+def attached(
+    info: SessionInfo,
+    track: str,
+    verdict: ShadowVerdict | None,
+    counts: Mapping[Key, int],
+    digests: Mapping[Key, Digest],
+) -> SessionInfo:
+    """The projection with layers that were added, of which these are the counts or digests, and their verdict."""
+    return msgspec.structs.replace(
+        info,
+        events={**info.events, **{"/".join(key): n for key, n in counts.items()}},
+        digests={**info.digests, **{"/".join(key): digest for key, digest in digests.items()}},
+        shadows=shadowed(info.shadows, track, verdict),
+    )
+
+
+def shadowed(
+    shadows: Mapping[str, ShadowVerdict], track: str, verdict: ShadowVerdict | None
+) -> dict[str, ShadowVerdict]:
+    """The verdicts of other parsers with that of a track."""
+    found = dict(shadows)
+    if verdict is not None:
+        found[track.removeprefix(SHADOW)] = verdict
+    return {name: found[name] for name in sorted(found)}
+
+
+def fresh(session: str, given: Mapping[Key, T], there: Mapping[Key, T]) -> dict[Key, T]:
+    """Of the layers to attach, those that are not there. Raises SequenceConflict for one that is there with other
+    records."""
+    for (track, layer), held in given.items():
+        if there.get((track, layer), held) != held:
+            raise SequenceConflict(
+                f"session {session}, {track}/{layer}: other records are stored there already; nothing was changed."
+            )
+    return {key: held for key, held in given.items() if key not in there}
 
 
 def not_found(session: str, candidates: list[str]) -> SessionNotFound:

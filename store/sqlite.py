@@ -11,21 +11,34 @@ import atexit
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice, zip_longest
 from typing import TypeVar
 
 import msgspec
 from sqlite_utils import Database
 
+from stages.events import Layer
 from stages.opening import Opening
 from store import block
-from store.api import CorruptRecord, Mode, Record, SessionInfo, State, StoreError, StoreUnavailable, Trace
-from store.rules import Counters, Key, not_found, noted
+from store.api import (
+    CorruptRecord,
+    Mode,
+    Record,
+    SessionInfo,
+    ShadowVerdict,
+    State,
+    StoreError,
+    StoreUnavailable,
+    Trace,
+)
+from store.query import matching
+from store.rules import Counters, Key, check_attached, not_found, noted
 from store.sqlite_commit import Committer, identity
-from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions, update_rules
+from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions, update_row
 from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, unavailable
 from store.sqlite_settle import is_torn, project, sweep, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
@@ -105,28 +118,44 @@ class SqliteStore:
         return sum(self._call(partial(self._save, trace)).result() for trace in traces)
 
     def _save(self, trace: Trace) -> bool:
-        try:
-            conn = self._committer.connected()
-            with transaction(conn):
-                new = self._committer.recording.save(conn, trace)
-        except SQLITE_ERRORS as error:
-            raise unavailable(self._path, error) from error
-        except OverflowError as error:
-            raise StoreError(f"session {trace.opening.session}: a number in it cannot be stored ({error}).") from error
-        return new
+        with self._writing(trace.opening.session) as conn:
+            return self._committer.recording.save(conn, trace)
 
     def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:
         """See EventStore. After all that was queued before."""
         self._call(partial(self._note, session, rules, errors)).result()
 
     def _note(self, session: str, rules: Mapping[str, int], errors: int) -> None:
+        with self._writing(session) as conn:
+            stored = self._committer.recording.ended(conn, self._find(conn, session))
+            update_row(conn, noted(stored.info, rules, errors))
+
+    def attach(
+        self, session: str, track: str, records: Mapping[Layer, Sequence[Record]], verdict: ShadowVerdict | None = None
+    ) -> None:
+        """See EventStore. After all that was queued before."""
+        given = check_attached(track, records, verdict)
+        self._call(partial(self._attach, session, track, given, verdict)).result()
+
+    def _attach(
+        self, session: str, track: str, given: Mapping[Key, list[Record]], verdict: ShadowVerdict | None
+    ) -> None:
+        with self._writing(session) as conn:
+            self._committer.recording.attach(conn, self._find(conn, session), track, given, verdict)
+
+    @contextmanager
+    def _writing(self, session: str) -> Generator[sqlite3.Connection]:
+        """One transaction of the writer thread, about a session. Raises StoreError."""
         try:
             conn = self._committer.connected()
             with transaction(conn):
-                stored = self._find(conn, session)
-                update_rules(conn, stored.id, noted(self._shown(stored), rules, errors))
+                yield conn
         except SQLITE_ERRORS as error:
             raise unavailable(self._path, error) from error
+        except OverflowError as error:
+            raise StoreError(f"session {session}: a number in it cannot be stored ({error}).") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreError(f"session {session}: an event cannot be encoded: {error}") from error
 
     def flush(self) -> None:
         """See EventStore."""
@@ -191,14 +220,19 @@ class SqliteStore:
     def _shown(self, stored: Stored) -> SessionInfo:
         return msgspec.structs.replace(stored.info, state="torn") if is_torn(self._path, stored) else stored.info
 
-    def sessions(self, *, state: State | None = None, limit: int | None = None) -> Iterator[SessionInfo]:
+    def sessions(
+        self, where: str | None = None, *, state: State | None = None, limit: int | None = None
+    ) -> Iterator[SessionInfo]:
         """See EventStore."""
-        left = limit
+        found = self._newest(state) if where is None else self._matching(where, state)
+        return islice(found, limit)
+
+    def _newest(self, state: State | None) -> Iterator[SessionInfo]:
         after: tuple[int, int] | None = None
         # A torn session that nobody swept yet is stored as open.
         states = ("open", "torn") if state in ("open", "torn") else (state,)
         where = f"s.state IN ({', '.join('?' * len(states))})" if state else "1"
-        while left is None or left > 0:
+        while True:
             page, values = where, [*states] if state else []
             if after is not None:
                 page += " AND (s.opened, s.id) < (?, ?)"
@@ -207,17 +241,30 @@ class SqliteStore:
                 found = select_sessions(
                     conn, f"WHERE {page}", values, f"ORDER BY s.opened DESC, s.id DESC LIMIT {PAGE}"
                 )
-            for stored in found:
-                info = self._shown(stored)
-                if state is None or info.state == state:
-                    if left is not None:
-                        if left == 0:
-                            return
-                        left -= 1
-                    yield info
+            yield from self._in_state(found, state)
             if len(found) < PAGE:
                 return
             after = (found[-1].info.opened, found[-1].id)
+
+    def _matching(self, where: str, state: State | None) -> Iterator[SessionInfo]:
+        with self._read() as conn:
+            ids = matching(conn, where)
+        for start in range(0, len(ids), PAGE):
+            with self._read() as conn:
+                found = self._by_id(conn, ids[start : start + PAGE])
+            yield from self._in_state(found, state)
+
+    def _in_state(self, found: Iterable[Stored], state: State | None) -> Iterator[SessionInfo]:
+        for stored in found:
+            info = self._shown(stored)
+            if state is None or info.state == state:
+                yield info
+
+    def _by_id(self, conn: sqlite3.Connection, ids: Sequence[int]) -> list[Stored]:
+        """The rows, in this order."""
+        where = f"WHERE s.id IN ({', '.join('?' * len(ids))})"
+        found = {stored.id: stored for stored in select_sessions(conn, where, ids)}
+        return [found[row] for row in ids if row in found]
 
     def search(self, text: str, *, limit: int | None = None) -> Iterator[SessionInfo]:
         """See EventStore. All words must be there, in any order; ``"quoted words"`` stand together."""
@@ -231,15 +278,11 @@ class SqliteStore:
                 raise CorruptRecord(f"{self._path}: {error}. Restore the file from a backup.") from error
             rows: list[tuple[int]] = conn.execute(query, {"query": db.quote_fts(text)}).fetchall()
             ids = list(dict.fromkeys(session for (session,) in rows))[:limit]
-            found: dict[int, Stored] = {}
-            for start in range(0, len(ids), PAGE):
-                some = ids[start : start + PAGE]
-                where = f"WHERE s.id IN ({', '.join('?' * len(some))})"
-                found.update((stored.id, stored) for stored in select_sessions(conn, where, some))
-        for row in ids:
-            if row not in found:
-                raise CorruptRecord(f"{self._path}: message of a session {row!r} that is not there. Restore the file.")
-            yield self._shown(found[row])
+            found = [one for start in range(0, len(ids), PAGE) for one in self._by_id(conn, ids[start : start + PAGE])]
+        if len(found) < len(ids):
+            gone = next(row for row, one in zip_longest(ids, found) if one is None or one.id != row)
+            raise CorruptRecord(f"{self._path}: message of a session {gone!r} that is not there. Restore the file.")
+        yield from self._in_state(found, None)
 
     def _find(self, conn: sqlite3.Connection, session: str) -> Stored:
         exact = select_sessions(conn, "WHERE s.session=?", (session,))
@@ -277,9 +320,9 @@ class SqliteStore:
         if info.state != "open":
             _all_there(info, records)
         elif is_torn(self._path, stored):
-            info = project(opening, info.mode, "torn", records, info.digests)
+            info = project(opening, info, "torn", records)
         else:
-            info = project(opening, info.mode, "open", records, info.digests)
+            info = project(opening, info, "open", records)
         return Trace(opening=opening, info=info, records=records)
 
 

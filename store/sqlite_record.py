@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from store import block, codec, opening
-from store.api import ENDED, CorruptRecord, SequenceConflict, State, StoreError, Trace
-from store.rules import Key, saved_info, stored_in
+from store.api import ENDED, CorruptRecord, Record, SequenceConflict, ShadowVerdict, State, StoreError, Trace
+from store.rules import Key, attached, check_ended, fresh, saved_info, stored_in
 from store.sqlite_rows import (
     Stored,
     blobs_of,
@@ -23,6 +23,7 @@ from store.sqlite_rows import (
     load_opening,
     segment,
     select_sessions,
+    update_row,
     update_session,
 )  # fmt: skip
 from store.sqlite_settle import SEAL, is_torn, settle
@@ -259,6 +260,7 @@ class Recording:
                 update_session(conn, session.row, info)
             elif not session.shut:
                 for stored in select_sessions(conn, "WHERE s.id=?", (session.row,)):
+                    digests = {**stored.info.digests, **digests}
                     stored.info = msgspec.structs.replace(stored.info, digests=digests)
                     settle(conn, stored, state, self.squeeze)
 
@@ -282,17 +284,52 @@ class Recording:
             if held != mine or load_opening(conn, name) != trace.opening:
                 raise SequenceConflict(f"session {name} is in the store with other records; nothing of it was changed.")
             return False
-        blobs: dict[bytes, bytes] = {}
-        segments: list[Sequence[Any]] = []
-        for key, records in trace.records.items():
-            head = block.seed(name, *key)
-            for start in range(0, len(records), SEAL):
-                runs = [block.run(records[start : start + SEAL], blobs)]
-                head, row = segment(codec.Where(name, *key, start), None, head, runs, 0, self.squeeze)
-                segments.append(row)
         info = saved_info(trace)
+        blobs: dict[bytes, bytes] = {}
         row_id = insert_session(conn, info, None, opening.pack(trace.opening, blobs), self.squeeze)
         insert_message(conn, row_id, info)
+        self._insert(conn, name, trace.records, blobs)
+        return True
+
+    def _insert(
+        self, conn: sqlite3.Connection, session: str, layers: Mapping[Key, Sequence[Record]], blobs: dict[bytes, bytes]
+    ) -> None:
+        """Add whole layers, and the blobs."""
+        segments: list[Sequence[Any]] = []
+        for key, records in layers.items():
+            head = block.seed(session, *key)
+            for start in range(0, len(records), SEAL):
+                runs = [block.run(records[start : start + SEAL], blobs)]
+                head, row = segment(codec.Where(session, *key, start), None, head, runs, 0, self.squeeze)
+                segments.append(row)
         insert_blobs(conn, blobs.items(), self.squeeze)
         insert_segments(conn, segments)
-        return True
+
+    # --- sessions that have ended -----------------------------------------------------------------------------------
+
+    def ended(self, conn: sqlite3.Connection, stored: Stored) -> Stored:
+        """The session, settled if its writer is dead. Raises StillOpen."""
+        if is_torn(self._path, stored):
+            settle(conn, stored, "torn", self.squeeze)
+            [stored] = select_sessions(conn, "WHERE s.id=?", (stored.id,))
+        check_ended(stored.info)
+        return stored
+
+    def attach(
+        self, conn: sqlite3.Connection, stored: Stored, track: str, given: Mapping[Key, list[Record]],
+        verdict: ShadowVerdict | None,
+    ) -> None:  # fmt: skip
+        """See EventStore; ``given``: the layers by track and layer. Raises SequenceConflict, StillOpen."""
+        info = self.ended(conn, stored).info
+        name = info.session
+        kept = {key: records for key, records in given.items() if stored_in(info.mode, *key)}
+        there = {key: held.records for key, held in load_layers(conn, name, info.protocol, of_track=track).items()}
+        new = fresh(name, kept, there)
+        digests = {
+            key: codec.digest([record.event for record in records])
+            for key, records in given.items() if key not in kept
+        }  # fmt: skip
+        known = {key: info.digests["/".join(key)] for key in digests if "/".join(key) in info.digests}
+        self._insert(conn, name, new, {})
+        counts = {key: len(records) for key, records in new.items()}
+        update_row(conn, attached(info, track, verdict, counts, fresh(name, digests, known)))

@@ -20,18 +20,21 @@ T = TypeVar("T")
 COLUMNS = (
     "session", "opened", "closed", "state", "mode", "model", "protocol", "parser", "stages", "n", "prompt_tokens",
     "completion_tokens", "ttft_ns", "max_gap_ns", "finish_reasons", "faults", "error", "events", "digests", "validated",
-    "rules", "rule_errors",
+    "rules", "rule_errors", "upstream", "depth", "relayed", "shadows", "differs",
 )  # fmt: skip
-"""The fields of SessionInfo in the table; ``message`` has a table of its own. Those in _JSON are JSON text."""
+"""The fields of SessionInfo in the table; ``message`` has a table of its own. Those in _JSON are JSON text, those in
+_BOOL 0 or 1, and ``differs`` follows from ``shadows``."""
 
-_JSON = frozenset(("stages", "finish_reasons", "faults", "events", "digests", "rules"))
-_BOOL = {0: False, 1: True}
+_JSON = frozenset(("stages", "finish_reasons", "faults", "events", "digests", "rules", "shadows"))
+_BOOL = ("validated", "relayed")
+_TRUTH = {0: False, 1: True}
+_FIELDS = tuple(name for name in COLUMNS if name != "differs")
 _INSERT = (
     f"INSERT INTO sessions ({', '.join(COLUMNS)}, epoch, schema, codec, crc32, opening) "
     f"VALUES ({', '.join('?' * (len(COLUMNS) + 5))})"
 )
 _UPDATE = f"UPDATE sessions SET {', '.join(f'{name}=?' for name in COLUMNS)} WHERE session=?"
-_SELECT = f"SELECT id, epoch, {', '.join(f's.{name}' for name in COLUMNS)} FROM sessions s"
+_SELECT = f"SELECT id, epoch, {', '.join(f's.{name}' for name in _FIELDS)} FROM sessions s"
 
 
 class Stored(msgspec.Struct):
@@ -45,7 +48,8 @@ class Stored(msgspec.Struct):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-def _values(info: SessionInfo) -> list[Any]:
+def values_of(info: SessionInfo) -> list[Any]:
+    """What the columns hold, in the order of COLUMNS."""
     values = [getattr(info, name) for name in COLUMNS]
     return [_json(value).decode() if name in _JSON else value for name, value in zip(COLUMNS, values, strict=True)]
 
@@ -55,22 +59,21 @@ def insert_session(
 ) -> int:
     """Add a session without its message; returns its row id. ``packed``: the stored opening."""
     kind, stored = squeeze.squeeze(packed)
-    values = [*_values(info), epoch, codec.SCHEMA, kind, block.crc(stored), stored]
+    values = [*values_of(info), epoch, codec.SCHEMA, kind, block.crc(stored), stored]
     row = conn.execute(_INSERT, values).lastrowid
     return row or 0
 
 
 def update_session(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
     """Replace the projection and the message of a session."""
-    conn.execute(_UPDATE, [*_values(info), info.session])
+    update_row(conn, info)
     conn.execute("DELETE FROM messages WHERE session=?", (row,))
     insert_message(conn, row, info)
 
 
-def update_rules(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
-    """Replace what the protocol rules found."""
-    values = [info.validated, _json(info.rules).decode(), info.rule_errors, row]
-    conn.execute("UPDATE sessions SET validated=?, rules=?, rule_errors=? WHERE id=?", values)
+def update_row(conn: sqlite3.Connection, info: SessionInfo) -> None:
+    """Replace the projection of a session, but for its message."""
+    conn.execute(_UPDATE, [*values_of(info), info.session])
 
 
 def insert_message(conn: sqlite3.Connection, row: int, info: SessionInfo) -> None:
@@ -97,11 +100,12 @@ def select_sessions(
 
 
 def _stored(row: Sequence[Any], message: tuple[dict[str, Any], ...]) -> Stored:
-    fields: dict[str, Any] = dict(zip(COLUMNS, row[2:], strict=True))
+    fields: dict[str, Any] = dict(zip(_FIELDS, row[2:], strict=True))
     try:
         for name in _JSON:
             fields[name] = msgspec.json.decode(fields[name])
-        fields["validated"] = _BOOL.get(fields["validated"])
+        for name in _BOOL:
+            fields[name] = _TRUTH.get(fields[name])
         info = msgspec.convert({**fields, "message": message}, SessionInfo)
     except (msgspec.DecodeError, TypeError) as error:
         raise _damaged(f"session {row[2]}", error) from error
@@ -190,12 +194,12 @@ def load_opening(conn: sqlite3.Connection, session: str) -> Opening:
 # --- blocks ---------------------------------------------------------------------------------------------------------
 
 _SEGMENTS = (
-    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, prev_hash, hash FROM segments WHERE session=? "
-    "ORDER BY track, layer, first_seq"
+    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, prev_hash, hash FROM segments "
+    "WHERE session=?1 AND (?2 IS NULL OR track=?2) ORDER BY track, layer, first_seq"
 )
 _JOURNAL = (
-    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, NULL, NULL FROM journal WHERE session=? "
-    "ORDER BY track, layer, first_seq"
+    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, NULL, NULL FROM journal "
+    "WHERE session=?1 AND (?2 IS NULL OR track=?2) ORDER BY track, layer, first_seq"
 )
 
 
@@ -222,15 +226,18 @@ class Layered(msgspec.Struct):
     sealed: int = 0
 
 
-def load_layers(conn: sqlite3.Connection, session: str, protocol: str) -> dict[Key, Layered]:
-    """All records of a session, segments and journal, checked. In the order of the layers, then of the tracks.
+def load_layers(
+    conn: sqlite3.Connection, session: str, protocol: str, *, of_track: str | None = None
+) -> dict[Key, Layered]:
+    """All records of a session, or of one track, segments and journal, checked. In the order of the layers, then of the
+    tracks.
 
     Raises CorruptRecord (checksum, hash chain, a missing block), UnknownSchema.
     """
     layers: dict[Key, Layered] = {}
     blobs = blobs_of(conn, session)
     for sealed, query in ((True, _SEGMENTS), (False, _JOURNAL)):
-        for row in conn.execute(query, (session,)):
+        for row in conn.execute(query, (session, of_track)):
             found = _typed(row, _Block, f"session {session}")
             track, layer, first, n, schema, kind, crc32, stored, before, after = found
             where = codec.Where(session, track, layer, first)

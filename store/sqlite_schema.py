@@ -23,7 +23,7 @@ APPLICATION = 0x506C6179
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged file may raise: the module decodes SQLite's own messages, which quote the file."""
 
-LAYOUT = 2
+LAYOUT = 3
 """The version of the tables (``user_version``); rises with each migration."""
 
 migrations = Migrations("playhead")
@@ -67,6 +67,16 @@ def rules(db: Database) -> None:
     sessions.add_column("validated", int, not_null_default=0)
     sessions.add_column("rules", str, not_null_default="{}")
     sessions.add_column("rule_errors", int, not_null_default=0)
+
+
+@migrations()
+def upstreams(db: Database) -> None:
+    """Layout 3: the server that generates, and what other parsers make of it."""
+    sessions = db.table("sessions")
+    for name in ("upstream", "depth", "differs"):
+        sessions.add_column(name, str, not_null_default="")
+    sessions.add_column("relayed", int, not_null_default=0)
+    sessions.add_column("shadows", str, not_null_default="{}")
 
 
 def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -> sqlite3.Connection:

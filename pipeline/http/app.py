@@ -1,39 +1,40 @@
-"""The HTTP edge: routes, errors, and the one server object that endpoints share."""
+"""The HTTP edge of a server with an engine of its own: routes, and what becomes of a request."""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from math import inf
 
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from pipeline import ids
 from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineRequest
 from pipeline.http import chat, openapi
-from pipeline.http.auth import RequireKey
 from pipeline.http.chat import Plan
-from pipeline.http.connection import link_of
-from pipeline.http.guard import TOO_LARGE, HeadLimit
-from pipeline.http.metrics import Metrics
-from pipeline.http.serve import Live, Stall, read_body, serve_session
+from pipeline.http.host import (
+    Host,
+    crashed,
+    error_response,
+    failure_response,
+    http_exception,
+    json_response,
+    middleware,
+)
+from pipeline.http.serve import read_body
 from pipeline.recorder import Recorder
 from pipeline.session import Session, stop_watch
-from pipeline.validation import Validator
 from replay.resolve import resolve
 from stages import catalog
 from stages.errors import RequestError
-from stages.events import ErrorChunk, FailureKind, Input, Semantic
+from stages.events import Input, Semantic
 from stages.opening import Opening
 from stages.protocols import openai_chat
 from stages.stage import Stage
@@ -46,32 +47,20 @@ MAX_NOTED = 100
 """Names of ignored fields that are remembered; who sends more than that makes them up."""
 
 
-NO_KEY = RequestError(
-    "The API key is wrong or missing: send it as 'authorization: Bearer KEY'.", code="invalid_api_key", status=401
-)
-
-
-LONG_HEAD = RequestError(TOO_LARGE, code="headers_too_large", status=431)
-
-
-class Server:
-    """What the endpoints share: the engine, the recorder, the settings, the sessions that run."""
+class Server(Host):
+    """A host whose engine runs here."""
 
     def __init__(self, config: Config, engine: Engine, recorder: Recorder) -> None:
         """Raises ReplayError or UnknownName for a parser that does not exist."""
-        self.config = config
+        super().__init__(config, recorder)
         self.engine = engine
-        self.recorder = recorder
-        self.live = Live()
-        self.validator = Validator(recorder, config.validate)
-        self.metrics = Metrics(self.live, recorder, self.validator)
-        self.stall = Stall(config.stall, inf if config.stall == "wait" else config.stall_after)
         self.model = config.served_name or engine.facts.model
-        self.parser_name = config.parser
-        if config.parser == "auto":
+        self.parser_name = config.parser or "auto"
+        if self.parser_name == "auto":
             self.parser_name = catalog.detect(engine.template, engine.tokenizer, self.model)
         self.parser: Stage[Input, Semantic] = resolve(self.parser_name)
-        self.started = ids.unix_ns() // 1_000_000_000
+        self.serves = self.example = self.model
+        self.how = f"parser {self.parser_name}"
         self._ignored: set[str] = set()
 
     def session(self, plan: Plan, body: bytes) -> Session:
@@ -128,12 +117,7 @@ class Server:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        session = self.session(plan, body)
-        try:
-            with self.live.holding(session) as writing:
-                await serve_session(session, receive, send, writing, link=link_of(scope), stall=self.stall)
-        finally:
-            self.validator.offer(session.opening, session.recorder, session.keep_alive)
+        await self.serve(self.session(plan, body), scope, receive, send)
 
     async def _plan(self, body: bytes) -> Plan:
         understand = partial(
@@ -196,34 +180,12 @@ def app(server: Server) -> Starlette:
             Route("/metrics", server.metrics.answer, methods=["GET"]),
             Route("/openapi.json", server.describe, methods=["GET"]),
         ],
-        middleware=_middleware(server.config),
-        exception_handlers={HTTPException: _http_exception, Exception: _crash},
+        middleware=middleware(server.config),
+        exception_handlers={HTTPException: http_exception(PATHS), Exception: crashed},
     )
     # A redirect would have no error body, and lead where the client's own host header says.
     application.router.redirect_slashes = False
     return application
-
-
-def _middleware(config: Config) -> list[Middleware]:
-    made = [Middleware(HeadLimit, refused=_refusing(LONG_HEAD))]
-    if config.allow_origins:
-        # Outside the keys: a browser's preflight request carries none.
-        made.append(
-            Middleware(
-                CORSMiddleware, allow_origins=config.allow_origins, allow_methods=["*"], allow_headers=["*"],
-                expose_headers=["x-request-id"],
-            )
-        )  # fmt: skip
-    if config.keys:
-        made.append(Middleware(RequireKey, keys=config.keys, refused=_refusing(NO_KEY)))
-    return made
-
-
-def _refusing(error: RequestError) -> ASGIApp:
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        await error_response(error)(scope, receive, send)
-
-    return refuse
 
 
 def require_json(request: Request) -> None:
@@ -236,50 +198,3 @@ def require_json(request: Request) -> None:
         raise RequestError(
             f"The body must be sent as it is, not {coding[:80]}: leave out content-encoding.", status=415
         )
-
-
-def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON body, under an id of its own: what has no session can still be told apart."""
-    named = {"x-request-id": ids.new_request_id(), **(headers or {})}
-    return Response(msgspec.json.encode(value), status, named, "application/json")
-
-
-def error_response(error: RequestError) -> Response:
-    """A refused request in the protocol's error body."""
-    kinds: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 401: "unauthorized"}
-    chunk = openai_chat.error_chunk(kinds.get(error.status, "bad_request"), error.message, error.code, error.param)
-    response = _chunk_response(chunk, error.status)
-    if error.status == 401:
-        response.headers["www-authenticate"] = "Bearer"
-    if error.status == 408:
-        # What the client may still send belongs to this request.
-        response.headers["connection"] = "close"
-    return response
-
-
-def failure_response(kind: FailureKind, message: str, code: str | None = None) -> Response:
-    """A failure before there is a session."""
-    chunk = openai_chat.error_chunk(kind, message, code, None)
-    return _chunk_response(chunk, chunk.status)
-
-
-def _chunk_response(chunk: ErrorChunk, status: int) -> Response:
-    return json_response(chunk.body, status, dict(chunk.headers))
-
-
-async def _http_exception(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    what, code = {404: ("No such path", "not_found"), 405: ("Method not allowed", "method_not_allowed")}.get(
-        status, ("Request refused", None)
-    )
-    hint = f". {PATHS}" if status == 404 else ""
-    refused = RequestError(f"{what}: {request.method} {request.url.path[:100]}{hint}", code=code, status=status)
-    response = error_response(refused)
-    if isinstance(error, HTTPException) and error.headers:
-        response.headers.update(error.headers)
-    return response
-
-
-async def _crash(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
-    return failure_response("engine", "The server failed on this request.", "internal_error")

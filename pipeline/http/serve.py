@@ -7,19 +7,78 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
 from starlette.types import Message, Receive, Send
 
 from pipeline import channels
 from pipeline.http.connection import Link
-from pipeline.session import AbortBy, Session
+from pipeline.recorder import SessionRecorder
+from pipeline.session import AbortBy
 from stages.errors import RequestError
-from stages.events import Block, Body, Comment, ErrorInput, Failure, Frame, Head, UsageInput
+from stages.events import Block, Body, Comment, ErrorInput, Failure, Frame, Head, Input, UsageInput
+from stages.opening import Opening
 from store.api import Ended, StoreError
 
 log = logging.getLogger("playhead.http")
+
+
+class Session(Protocol):
+    """What is served: a session of our stages, or one that relays another server's response."""
+
+    @property
+    def opening(self) -> Opening:
+        """What it is."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """What the client asked for."""
+        ...
+
+    @property
+    def recorder(self) -> SessionRecorder:
+        """Its recording."""
+        ...
+
+    @property
+    def frames(self) -> MemoryObjectReceiveStream[list[Frame]]:
+        """What the client is to get; ends with the session."""
+        ...
+
+    @property
+    def aborted_by(self) -> AbortBy | None:
+        """Who, other than the engine, ended it."""
+        ...
+
+    @property
+    def last(self) -> Input | None:
+        """What the engine said last."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """It came to an end of its own: what is still to come are the last frames."""
+        ...
+
+    @property
+    def keep_alive(self) -> float:
+        """Seconds of silence before a comment; 0: never."""
+        ...
+
+    async def run(self) -> None:
+        """Serve until the last frame is in ``frames``."""
+        ...
+
+    def abort(self, by: AbortBy) -> None:
+        """End it. Idempotent."""
+        ...
+
+    def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
+        """The frames of a failure that is not part of the record. ``begun``: a head has been sent."""
+        ...
 
 
 class Live:
@@ -227,8 +286,8 @@ def _log(session: Session, writer: FrameWriter) -> None:
     failed = f", {last.kind}" if isinstance(last, ErrorInput) else ""
     aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ", detached" if writer.missed else ""
     log.info(
-        "POST /v1/chat/completions %s: session %.14s, %s, %.0f ms%s%s",
-        writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed, aborted,
+        "POST %s %s: session %.14s, %s, %.0f ms%s%s",
+        session.path, writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed, aborted,
     )  # fmt: skip
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from replay import from_json
+from store import trace
 from tests.cli.conftest import SAID, Playhead
+from tests.support.captures import captures
 from tests.support.tree import ROOT
+from tests.support.upstream_traces import relayed
 
 WIDTH = 80
 """What COLUMNS says in these tests."""
@@ -120,3 +123,48 @@ def test_as_a_process_of_its_own(recorded: Path, tmp_path: Path) -> None:
     assert 80 < max(map(len, done.stdout.splitlines())) <= 120
     loads = "import sys, pipeline.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loads], cwd=ROOT, check=False).returncode == 0
+
+
+def test_an_upstream_that_lost_something(playhead: Playhead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    for name in ("vllm_dsv31-tool_multitoken_b", "vllm_qwen3_hermes-tool_multitoken"):
+        trace.write(relayed(captures()[name]), tmp_path / f"{name}.jsonl")
+    result = playhead("replay", tmp_path, "--json", tmp_path / "out.json")
+    assert result.exit_code == 1
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("changed  vllm-dsv31-tool-multitoken-b"))
+    parser = "parser deepseek_v3+deepseek_v31"
+    assert lines[at + 1 : at + 3] == [
+        "  message: changed  upstream: same  relay: same",
+        "  worst: call lost; first: text at upstream's frame 2",
+    ]
+    assert lines[at + 3].startswith("  cause: engine 1: tokens choice=0 ids=[5718, ")
+    text = " ".join(" ".join(lines).split())
+    assert f"choice 0, call lost: upstream's frame 11: no call; {parser}: call 1 of 'get_weather'" in text
+    assert f"choice 0, text: upstream's frame 2: no content; {parser}: 'Let me check.'" in text
+    # The other session's white space is told in one line.
+    assert "restyled: the upstream's message differs in white space only (1 session)" in lines
+    assert "| restyled  |        1 |" in lines
+    first = from_json((tmp_path / "out.json").read_bytes()).sessions[0]
+    assert [item.frame for item in first.differences] == [11, 10, 2]
+
+
+def test_a_track(playhead: Playhead, recorded: Path, ids: dict[str, str]) -> None:
+    result = playhead("replay", recorded, "--track", "shadow:plain", "--session", ids["text"])
+    assert result.exit_code == 0
+    assert "not compared: no track shadow:plain was recorded (1 session)" in result.stdout
+    assert "compared with track shadow:plain" in " ".join(result.stdout.split())
+    assert playhead("replay", recorded, "--track", "shadow:plain", "--fail-on", "uncompared").exit_code == 1
+    # What the client got is the default.
+    assert playhead("replay", recorded, "--track", "served").exit_code == 0
+
+
+def test_what_was_not_compared_is_said(playhead: Playhead, tmp_path: Path) -> None:
+    trace.write(relayed(captures()["vllm_plain-plain"], depth="verbatim"), tmp_path / "one.jsonl")
+    result = playhead("replay", tmp_path)
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "not compared: recorded verbatim: what the model wrote is not known (1 session)" in text
+    trace.write(relayed(captures()["vllm_plain-plain"], pieces=False), tmp_path / "one.jsonl")
+    text = " ".join(playhead("replay", tmp_path).stdout.split())
+    assert "the bytes of its tokens are not known: playhead import --tokenizer joins them (1 session)" in text

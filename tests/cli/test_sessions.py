@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stages.opening import UpstreamFacts
 from store import open_store, trace
 from store.api import SessionInfo, Trace
 from tests.cli.conftest import SAID, Playhead
@@ -57,6 +58,82 @@ def test_list_some(recorded: Path, ids: dict[str, str], playhead: Playhead) -> N
     assert len(listed("--limit", "2")) == 2
     nothing = playhead("sessions", "list", "--store", recorded, "--state", "torn")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "no sessions\n")
+
+
+@pytest.fixture
+def proxied(playhead: Playhead) -> None:
+    """A playhead.db with sessions of other servers, and what other parsers made of them: s0 to s3, the oldest first."""
+    store = open_store("playhead.db")
+    facts = UpstreamFacts(name="a", url="http://127.0.0.1:1", path="/v1/chat/completions", depth="tokens")
+    hosted = msgspec.structs.replace(facts, name="b", depth="verbatim")
+    for number, upstream in enumerate((None, facts, facts, hosted)):
+        made = opening(f"s{number}", opened=opening().opened + number, upstream=upstream)
+        store.writer(made).close("closed")
+    store.attach("s1", "shadow:hermes", {}, "changed")
+    store.attach("s1", "shadow:a\x1b[31mb/c.py:P", {}, "failed")
+    store.attach("s2", "shadow:hermes", {}, "same")
+    store.attach("s3", "shadow:hermes", {}, "uncompared")
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("differs != ''", ["s1"]),
+        ("depth = 'verbatim'", ["s3"]),
+        ("json_extract(shadows, '$.hermes') = 'changed'", ["s1"]),
+        ("upstream != '' and relayed", ["s3", "s2", "s1"]),
+        ("session = 'nobody'", []),
+    ],
+)
+@pytest.mark.parametrize("command", [("sessions",), ("sessions", "list")], ids=" ".join)
+@pytest.mark.usefixtures("proxied")
+def test_list_where(playhead: Playhead, command: tuple[str, ...], where: str, names: list[str]) -> None:
+    lines = playhead(*command, "--where", where, "--json").stdout.splitlines()
+    assert [msgspec.json.decode(line, type=SessionInfo).session for line in lines] == names
+    result = playhead(*command, "--where", where, "--limit", 9)
+    assert [line.split()[0] for line in result.stdout.splitlines()[1 : 1 + len(names)]] == names
+    if not names:
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no sessions\n")
+
+
+@pytest.mark.usefixtures("proxied")
+def test_list_shows_how_deep_and_what_differs(playhead: Playhead) -> None:
+    result = playhead("sessions")
+    head, *lines = result.stdout.splitlines()
+    assert result.stdout == playhead("sessions", "list").stdout
+    assert head.split()[:8] == ["session", "opened", "state", "depth", "in", "out", "ends", "differs"]
+    assert [line.split()[4:] for line in lines[:4]] == [
+        ["verbatim"], ["tokens"], ["tokens", "a", "[31mb/c.py:P", "hermes"], [],
+    ]  # fmt: skip
+    assert " ".join(" ".join(lines[4:]).split()) == (
+        "differs, parsers whose message is another: a [31mb/c.py:P 1, hermes 1; where: playhead replay STORE "
+        "--session ID --parser P"
+    )
+    assert max(map(len, [head, *lines])) <= 80
+    [line] = playhead("sessions", "--where", "session='s1'", "--json").stdout.splitlines()
+    told = msgspec.json.decode(line)
+    assert (told["upstream"], told["depth"], told["relayed"]) == ("a", "tokens", True)
+    assert told["shadows"] == {"a\x1b[31mb/c.py:P": "failed", "hermes": "changed"}
+
+
+@pytest.mark.parametrize("where", ["depth =", "nothing = 1", "1; DROP TABLE sessions", "(SELECT count(*) FROM blobs)"])
+def test_list_where_is_no_condition(recorded: Path, playhead: Playhead, where: str) -> None:
+    before = recorded.read_bytes()
+    result = playhead("sessions", "--where", where, "--store", recorded)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--where" in result.stderr
+    assert "columns of a session: session, opened" in " ".join(result.stderr.split())
+    assert recorded.read_bytes() == before
+
+
+def test_sessions_without_a_command(recorded: Path, playhead: Playhead) -> None:
+    assert playhead("sessions", "--store", recorded).stdout == playhead("sessions", "list", "--store", recorded).stdout
+    for option in ("-h", "--help"):
+        told = playhead("sessions", option)
+        assert (told.exit_code, "Commands:" in told.stdout) == (0, True)
+    assert playhead("sessions", "lits").exit_code == 2
+    assert playhead("sessions", "--nonsense").exit_code == 2
 
 
 def test_search(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
@@ -151,7 +228,7 @@ def test_export_all_and_import_into_a_new_store(
     assert loaded(new) == loaded(recorded)
     assert [found.verdict for found in replayed(new)] == ["same"] * len(SAID)
     again = playhead("import", *written, "--store", new)
-    assert (again.exit_code, again.stdout) == (0, f"0 new sessions in {new}\n")
+    assert (again.exit_code, again.stdout) == (0, f"0 new sessions in {new}, {len(SAID)} already there\n")
 
 
 def test_export_one(recorded: Path, ids: dict[str, str], playhead: Playhead, tmp_path: Path) -> None:

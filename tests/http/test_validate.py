@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline import validation
+from pipeline.afterwards import WAITING
 from pipeline.cli import main
 from pipeline.http.app import Server
 from pipeline.recorder import Recorder
@@ -173,7 +173,7 @@ async def test_where_it_lags_sessions_are_skipped(tmp_path: Path) -> None:
     recorder = Recorder(store)
     validator = Validator(recorder, 1.0)
     async with validator.running():
-        for number in range(validation.WAITING + 6):
+        for number in range(WAITING + 6):
             made = msgspec.structs.replace(opening(f"{number:032x}"), key="0" * 32)
             # Nothing runs between two offers: the first is still waited for.
             validator.offer(made, recorder.open(made, lambda: 0), 0.0)

@@ -7,67 +7,16 @@ so its tokens are known. Where the same tokens were asked for without streaming 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import pytest
 
-from replay.evidence import markers_of
-from stages.opening import Ask, Opening, Tool
-from stages.protocols.rules import EngineFacts, Evidence, Http, Protocol, Report, Write, Writes, check
+from stages.protocols.rules import Report, check
 from stages.protocols.rules.reading import Reading
-from tests.support.tree import ROOT
+from tests.support.captures import Capture, captures, kept
 
-FOLDER = ROOT / "tests" / "data" / "captures"
 Numbers: TypeAlias = "set[int]"
-
-
-class Capture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A response. ``parser``: Playhead's name of the format that the server parsed; ``writes``: when (in µs from the
-    request on) how many bytes of the body were there; ``whole``: the body without streaming."""
-
-    server: str
-    protocol: Protocol
-    parser: str | None
-    marked: Literal["client_closed"] | None
-    http: Http
-    writes: tuple[tuple[int, int], ...] | None
-    engine: EngineFacts | None
-    request: dict[str, Any]
-    whole: str | None
-    body: str
-
-    def evidence(self) -> Evidence:
-        """All that is known of it."""
-        return Evidence(
-            body=self.body.encode(),
-            protocol=self.protocol,
-            marked=self.marked,
-            request=self.request,
-            http=self.http,
-            writes=None if self.writes is None else Writes([Write(at * 1000, end) for at, end in self.writes], begun=0),
-            engine=self._engine(),
-            whole=None if self.whole is None else self.whole.encode(),
-            effort=True,
-        )
-
-    def _engine(self) -> EngineFacts | None:
-        if self.engine is None or self.parser is None:
-            return self.engine
-        tools = (Tool("any"),) if self.request.get("tools") and self.request.get("tool_choice") != "none" else ()
-        ask = Ask(keep_special=self.request.get("skip_special_tokens") is False, tools=tools)
-        opening = Opening(
-            session="", key="", response_id="", created=0, opened=0, model="", parser=self.parser, ask=ask
-        )  # fmt: skip
-        return msgspec.structs.replace(self.engine, markers=markers_of(opening))
-
-
-@cache
-def captures() -> dict[str, Capture]:
-    """By name."""
-    read = msgspec.json.Decoder(Capture).decode
-    return {path.stem: read(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))}
-
 
 V: Final[Numbers] = {5, 6}
 """vLLM and SGLang forbid no proxy to keep the stream or to hold it back, and give no request id."""
@@ -179,6 +128,54 @@ EXPECTED: dict[str, tuple[Numbers, Numbers, str]] = {
     ),
     "transformers_qwen3stub-error_midstream": ({*T, 20, 33, 65}, {5, 14}, "the same"),
     "transformers_qwen3stub-responses_reasoning": ({90}, {5, 104}, "events without names; reasoning without parts"),
+    # --- one of each format and server, whose tokens are known too (tests/upstream)
+    "vllm_qwen3_coder-tool_multitoken": ({59}, {*V, 64}, "no arguments in the first entry; a call at the finish"),
+    "vllm_qwen3_qwen3coder-reasoning_tool_n2": ({59, 79}, V, "the same; the prompt's ids again"),
+    "vllm_qwen3_hermes_si5-content_tool_parallel": ({59}, {*V, 68}, "the same; five steps a chunk, and usage asked for"),
+    "vllm_hermes-tool_parallel_false_offgrammar": ({59}, V, "the second call is taken out; its chunks have ids"),
+    "vllm_dsv4-tool_parallel": ({59}, V, "no arguments in the first entry"),
+    "vllm_glm45-tool_multitoken": ({59, 132}, {*V, 55, 64}, "the same; line breaks behind the text, and a call behind"),
+    "vllm_gptoss-tool_parallel": (set(), V, "nothing"),
+    "vllm_gptoss-tool_multitoken": (set(), {*V, 64}, "a call at the finish"),
+    "vllm_kimik2-plain": (set(), V, "the answer as reasoning, without streaming too"),
+    "vllm_kimik2-text_after_section": (set(), V, "text behind the calls is lost, without streaming too"),
+    "vllm_kimik2-tool_multitoken": (set(), {*V, 64}, "a call at the finish"),
+    "vllm_kimik2_norp-tool_single": (set(), V, "nothing"),
+    "vllm_llama3_json-tool_single": ({59}, {*V, 64}, "no arguments in the first entry; a call at the finish"),
+    "vllm_mistral-tool_parallel": ({59}, V, "the same"),
+    "vllm_pythonic-tool_parallel": (set(), V, "nothing"),
+    "vllm_plain-length_mid_emoji": (set(), {*V, 64}, "half a character at the finish"),
+    "vllm_plain-logprobs_token_ids": (set(), V, "an entry and an id for each token"),
+    "vllm_plain-unicode_multitoken": (set(), {*V, 64}, "text at the finish"),
+    "sglang_dsv31-tool_multitoken_b": ({132}, {*S, 132}, "the text is lost"),
+    "sglang_kimik2-plain": (set(), S, "nothing"),
+    "sglang_kimik2-tool_multitoken": (set(), {*S, 132}, "matched_stop in the stream only"),
+    "sglang_llama3-tool_single": (set(), {*S, 132}, "the same"),
+    "sglang_qwen25_incr-tool_multitoken": (set(), {*S, 132}, "the same"),
+    "sglang_qwen3_coder-tool_multitoken": ({132}, {*S, 55, 132}, "a line break behind the call is content"),
+    "transformers_tinyqwen3-chat_plain": (T, H, "no [DONE], no finish_reason before the end"),
+    # --- vLLM, the same without token ids: as with them, but that their own faults are not there
+    "vllm_plain-plain_no_token_ids": (set(), V, "nothing"),
+    "vllm_plain-n2_no_token_ids": (set(), V, "no ids, so none come again"),
+    "vllm_plain-usage_continuous_no_token_ids": (set(), V, "running usage was asked for"),
+    "vllm_plain-stop_string_multitoken_no_token_ids": (set(), {*V, 64}, "text at the finish"),
+    "vllm_plain-error_midstream_no_token_ids": (set(), {*V, 68}, "usage was asked for: no usage: null before"),
+    "vllm_plain-logprobs_token_ids_no_token_ids": (set(), V, "an entry for each token"),
+    "vllm_plain-unicode_multitoken_no_token_ids": (set(), {*V, 64}, "text at the finish"),
+    "vllm_dsv31-tool_multitoken_no_token_ids": ({59}, {*V, 37}, "arguments lose their end"),
+    "vllm_dsv31-tool_multitoken_b_no_token_ids": ({59}, {*V, 37}, "the text and the second call are lost"),
+    "vllm_dsv4-tool_parallel_no_token_ids": ({59}, V, "no arguments in the first entry"),
+    "vllm_glm45-tool_multitoken_no_token_ids": ({59}, {*V, 55, 64}, "the same; line breaks, and a call behind"),
+    "vllm_gptoss-tool_parallel_no_token_ids": (set(), V, "nothing"),
+    "vllm_gptoss-tool_multitoken_no_token_ids": (set(), {*V, 64}, "a call at the finish"),
+    "vllm_hermes-marker_as_text_tools_no_token_ids": (set(), V, "a marker in prose ends what is sent"),
+    "vllm_hermes-tool_malformed_json_no_token_ids": ({59}, {*V, 37}, "arguments that are no JSON"),
+    "vllm_kimik2-tool_multitoken_no_token_ids": (set(), {*V, 64}, "a call at the finish"),
+    "vllm_pythonic-tool_parallel_no_token_ids": (set(), V, "nothing"),
+    "vllm_pythonic-tool_required_multitoken_no_token_ids": (set(), V, "nothing"),
+    "vllm_qwen3_coder-tool_multitoken_no_token_ids": ({59}, {*V, 64}, "no arguments in the first entry"),
+    "vllm_qwen3_hermes-reasoning_multitoken_no_token_ids": (set(), {*V, 64}, "text at the finish"),
+    "vllm_qwen3_hermes-tool_multitoken_no_token_ids": ({59}, V, "no arguments in the first entry"),
 }  # fmt: skip
 
 
@@ -194,7 +191,7 @@ def numbers(report: Report, severity: Literal["error", "warning"]) -> Numbers:
 
 
 def test_every_capture_has_its_expectation() -> None:
-    assert captures().keys() == EXPECTED.keys()
+    assert kept() == EXPECTED.keys()
     assert {capture.protocol for capture in captures().values()} == {"chat", "completions", "responses", "messages"}
     assert len({capture.server for capture in captures().values()}) == 3
 

@@ -15,19 +15,15 @@ from stages.events import (
     CallStart,
     Content,
     Done,
-    Dropped,
     End,
     ErrorChunk,
     Failure,
     FailureKind,
-    Fault,
     Finish,
     FinishInput,
     Input,
-    Marker,
     PromptInput,
     Reasoning,
-    Refusal,
     Semantic,
     Start,
     Tick,
@@ -55,6 +51,7 @@ from stages.protocols.openai_chat import (
 )
 from stages.stage import fold
 from tests.support.chat import CASES, chunks_of
+from tests.support.decoding import EVENT, check_grammar, odd
 from tests.support.parse import OFF, PROMPT, QWEN, THINKING, grouped, semantic, vocabulary
 from tests.support.parse import opening as asked_for
 
@@ -199,44 +196,6 @@ def told(message: Message) -> dict[str, Any]:
 
 # --- any stream -------------------------------------------------------------------------------------------------------
 
-TEXT = st.sampled_from(["", "a", "é", "{}", '{"a":', "1}", " "])
-SCALAR = st.none() | st.booleans() | st.integers(-2, 3) | st.floats() | TEXT
-JUNK: st.SearchStrategy[Any] = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2), max_leaves=4
-)
-
-
-def odd(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Mostly what it should be."""
-    return strategy | strategy | strategy | JUNK
-
-
-def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """An object that may lack any key."""
-    return st.fixed_dictionaries({}, optional={name: odd(value) for name, value in fields.items()})
-
-
-INDEX = st.sampled_from([0, 0, 1, 2, "1", 1.0, -1, 10**9])
-FUNCTION = some(name=st.sampled_from(["f", "g", ""]), arguments=TEXT | st.dictionaries(TEXT, SCALAR, max_size=1))
-ENTRY = some(index=INDEX, id=st.sampled_from(["a", "b", ""]), type=st.just("function"), function=odd(FUNCTION))
-DELTA = some(
-    role=st.just("assistant"), content=TEXT, refusal=TEXT, reasoning=TEXT, reasoning_content=TEXT,
-    tool_calls=st.lists(odd(ENTRY), max_size=2), function_call=odd(FUNCTION),
-)  # fmt: skip
-ITEM = some(token=TEXT, logprob=st.floats(), bytes=st.lists(st.integers(-1, 256), max_size=2), top_logprobs=JUNK)
-CHOICE = some(
-    index=INDEX, delta=DELTA, finish_reason=st.sampled_from([None, None, "stop", "tool_calls", "length", "error"]),
-    logprobs=some(content=st.lists(ITEM, max_size=2)), token_ids=st.lists(st.integers(0, 9), max_size=2),
-    stop_reason=SCALAR, matched_stop=SCALAR,
-)  # fmt: skip
-USAGE = some(
-    prompt_tokens=st.integers(-1, 9), completion_tokens=st.integers(-1, 9), total_tokens=SCALAR,
-    completion_tokens_details=some(reasoning_tokens=SCALAR), prompt_tokens_details=some(cached_tokens=SCALAR),
-)  # fmt: skip
-EVENT = some(
-    id=TEXT, created=SCALAR, model=TEXT, choices=st.lists(odd(CHOICE), max_size=2), usage=USAGE,
-    metrics=some(mean_itl_ms=SCALAR), prompt_token_ids=st.lists(SCALAR, max_size=2),
-)  # fmt: skip
 STREAM = st.lists(odd(EVENT).map(chunk_of) | st.just(Done()) | st.just(Tick()), max_size=6)
 
 
@@ -258,35 +217,6 @@ def test_any_stream_is_read(chunks: list[Any], own: bool) -> None:
         stored = msgspec.json.encode(machine.snapshot())
         resumed: Any = msgspec.json.decode(stored, type=type(machine.snapshot()))
         assert first + fold(stage.resume(opening, resumed), wire[cut:]) == events
-
-
-def check_grammar(events: list[Semantic]) -> None:
-    """Starts in order, calls that do not overlap, nothing after a finish, an end that is the last event."""
-    assert events[-1] == End()
-    assert events.count(End()) == 1
-    starts = [event.choice for event in events if isinstance(event, Start)]
-    assert starts == [*range(len(starts))]
-    failed = any(isinstance(event, Failure) for event in events)
-    for choice in starts:
-        ours = [event for event in events if getattr(event, "choice", None) == choice]
-        assert isinstance(ours[0], Start)
-        ends = [event for event in ours if isinstance(event, Finish)]
-        assert ends == ours[-1:] if ends else failed
-        opened = -1
-        calls = 0
-        at = 0
-        for event in ours:
-            if isinstance(event, CallStart):
-                assert (opened, event.index) == (-1, calls)
-                opened, calls = calls, calls + 1
-            elif isinstance(event, CallArguments | CallEnd):
-                assert event.index == opened
-                opened = -1 if isinstance(event, CallEnd) else opened
-            if isinstance(event, Reasoning | Content | Refusal | CallStart | CallArguments):
-                assert event.src[0] == at
-                at = event.src[1]
-        assert opened == -1
-    assert not any(isinstance(event, Marker | Dropped | Fault) for event in events)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

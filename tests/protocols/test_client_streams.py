@@ -12,7 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from stages.events import CallEnd, Done, End, ErrorChunk, Failure, Finish, Semantic, Start, TimingInput, Tokens, Usage
+from stages.events import (
+    AbortInput,
+    CallEnd,
+    Done,
+    End,
+    ErrorChunk,
+    ErrorInput,
+    Failure,
+    Finish,
+    Semantic,
+    Start,
+    TimingInput,
+    Tokens,
+    Usage,
+)
 from stages.message import Message, collect
 from stages.protocols.openai_chat import (
     DECODER,
@@ -93,23 +107,38 @@ def test_what_was_sent_wrong_is_understood_as_it_was_meant(name: str) -> None:
     assert bad == good
 
 
-@pytest.mark.parametrize(
-    ("name", "finished", "done"),
-    [
-        ("done-terminator-missing", True, False),
-        ("client-disconnect-keeps-generating", False, False),
-        ("session-corrupted-after-disconnect", False, False),
-    ],
-)
-def test_a_cut_stream_is_told_from_a_whole_one(name: str, finished: bool, done: bool) -> None:
+CUT = Failure("engine", "The stream broke off before its end.", "truncated")
+
+
+@pytest.mark.parametrize("name", ["client-disconnect-keeps-generating", "session-corrupted-after-disconnect"])
+def test_a_cut_stream_is_told_from_a_whole_one(name: str) -> None:
     chunks = read(REPORTS[name]["bad_stream"])
     _, ending = collected(chunks)
-    assert ending == Ending(finished, done, None)
+    assert ending == Ending(False, False, None)
     assert not ending.whole
-    *_, failure, end = decoded(chunks)
-    assert (failure, end) == (
-        Failure("engine", "The stream broke off before its end.", "truncated"), End(),
-    )  # fmt: skip
+    assert decoded(chunks)[-2:] == [CUT, End()]
+
+
+def test_a_finished_stream_needs_no_done_but_of_ours() -> None:
+    chunks = read(REPORTS["done-terminator-missing"]["bad_stream"])
+    _, ending = collected(chunks)
+    assert ending == Ending(True, False, None)
+    assert decoded(chunks)[-2:] == [Finish(0, "eos"), End()]
+    assert semantic_of([*chunks, End()], own=True)[-2:] == [CUT, End()]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_stream_that_breaks_off(own: bool) -> None:
+    chunks = read([chunk({"content": "a"}), chunk(entry('{"b"', index=0, id="c", name="f"))])
+    told = semantic_of([*chunks, ErrorInput("timeout", "late", "upstream_token_timeout", "p")], own=own)
+    assert told[-3:] == [
+        CallEnd(0, 0, False), Failure("timeout", "late", "upstream_token_timeout", "p"), End(),
+    ]  # fmt: skip
+    assert semantic_of([*chunks, AbortInput("client")], own=own) == [*told[:-2], End()]
+    finished = read([chunk({"content": "a"}), chunk(finish="stop"), "[DONE]"])
+    whole = semantic_of(finished, own=own)
+    for late in (End(), ErrorInput("engine", "cut"), AbortInput("client")):
+        assert semantic_of([*finished, late], own=own) == whole
 
 
 def test_done_without_a_finish_reason() -> None:
@@ -300,6 +329,13 @@ def test_half_a_pair_in_an_escape_is_a_replacement_character() -> None:
     halves = entry({"a": "\ud83d"}, index=0, name="f", id="c")
     [call] = calls_of([halves])
     assert call[-1] == '{"a":"\\ud83d"}'
+
+
+def test_arguments_that_cannot_be_written_again_are_none() -> None:
+    """Objects that some readers take, and no writer: nested too deeply, numbers of thousands of digits."""
+    for value in ('{"a":' * 980 + "1" + "}" * 980, '{"a":%s}' % ("1" * 4000)):
+        deltas = json.dumps(chunk(entry("HERE", index=0, id="c", name="f"))).replace('"HERE"', value)
+        assert msgspec.msgpack.encode(decoded([event_of(deltas), *read([chunk(finish="tool_calls"), "[DONE]"])]))
 
 
 def test_what_json_does_not_have_is_read_all_the_same() -> None:

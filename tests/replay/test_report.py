@@ -12,7 +12,8 @@ import pytest
 from replay import exit_code, from_json, print_report, run_replay, to_json
 from replay.errors import BadSplit, ReplayError
 from replay.report import RunReport, make_report, run_digest
-from replay.run import Replayer, SessionResult
+from replay.result import SessionResult
+from replay.run import Replayer
 from replay.verdict import Verdict
 from stages.opening import TokenizerFacts
 from store import open_store, trace

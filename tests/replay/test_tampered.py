@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from replay.plain import is_list, is_map
-from replay.run import Replayer, SessionResult
+from replay.result import SessionResult
+from replay.run import Replayer
 from stages.events import Layer, TokensInput
 from store.api import Trace
 from tests.support.replay import SAID, cut, opening, record, tampered, tokens, whole

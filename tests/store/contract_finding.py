@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from stages.events import CallArguments, CallStart, Content, PromptInput, Reasoning
+from stages.opening import UpstreamFacts
 from store import trace
 from store.api import (
+    BadQuery,
     Batch,
     EventStore,
     SequenceConflict,
@@ -99,6 +102,96 @@ class FindingContract:
         store.flush()
         assert sorted(info.session for info in store.sessions()) == names
         assert len(list(store.sessions(limit=250))) == 250
+
+    # --- finding by a condition -------------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def varied(self, store: EventStore) -> EventStore:
+        """Five sessions, s0 the oldest: of an upstream, with shadows, aborted, lean, judged."""
+        hosted = UpstreamFacts(name="hosted", url="https://host", path="/v1/messages", depth="verbatim")
+        fields: list[dict[str, Any]] = [{}, {"upstream": hosted}, {"model": "o'brien"}, {"parser": "llama3"}, {}]
+        for number, more in enumerate(fields):
+            opened = opening(f"s{number}", opened=opening().opened + number, **more)
+            writer = store.writer(opened, "lean" if number == 3 else "full")
+            record(writer, batches(words(2 + number))).close("aborted" if number == 4 else "closed")
+        store.attach("s0", "shadow:hermes", {}, "changed")
+        store.attach("s0", "shadow:qwen3", {}, "same")
+        store.attach("s2", "shadow:hermes", {}, "same")
+        store.attach("s3", "shadow:a.py:P", {}, "failed")
+        store.attach("s3", "shadow:hermes", {}, "uncompared")
+        store.note_rules("s4", {"INV-030": 2}, 1)
+        return store
+
+    @pytest.mark.parametrize(
+        ("where", "names"),
+        [
+            ("1", "s4 s3 s2 s1 s0"),
+            ("0", ""),
+            ("differs != ''", "s3 s0"),
+            ("differs = 'a.py:P'", "s3"),
+            ("depth = 'verbatim' and not relayed", ""),
+            ("depth = 'verbatim' AND relayed", "s1"),
+            ("upstream = 'hosted' or mode = 'lean'", "s3 s1"),
+            ("json_extract(shadows, '$.hermes') = 'changed'", "s0"),
+            ("json_extract(shadows, '$.\"a.py:P\"') = 'failed'", "s3"),
+            ("exists (select 1 from json_each(shadows) where value = 'same')", "s2 s0"),
+            ("completion_tokens between 3 and 5", "s3 s2 s1"),
+            ("model like 'o''br%'", "s2"),
+            ("state in ('aborted', 'torn')", "s4"),
+            ("validated and rule_errors > 0", "s4"),
+            ("opened = (select max(opened) from sessions)", "s4"),
+            ("json_extract(finish_reasons, '$[0]') = 'eos' -- a comment", "s4 s3 s2 s0"),
+            ("session = 's1' /* one */", "s1"),
+            ("closed - opened > 1000000000 and error is null and upper(parser) = 'LLAMA3'", "s3"),
+        ],
+    )
+    def test_by_a_condition(self, varied: EventStore, where: str, names: str) -> None:
+        assert [info.session for info in varied.sessions(where)] == names.split()
+        assert [info.session for info in varied.sessions(where, limit=1)] == names.split()[:1]
+        closed = [info.session for info in varied.sessions(where, state="closed")]
+        assert closed == [name for name in names.split() if name != "s4"]
+        found = list(varied.sessions(where))
+        assert found == [varied.info(info.session) for info in found]
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "", "depth =", "no_such_column = 1", "(1", "1)", "1 /* open", "1; DROP TABLE sessions", "1\0", "'\ud800'",
+            "1) OR (1) ORDER BY 1; --", "no_such_function(1)", "json_extract(shadows, 'hermes')", "json(model)",
+            "abs(-9223372036854775808)", "session IN (SELECT name FROM sqlite_master)", "opening IS NOT NULL",
+            "epoch = 1",
+            "EXISTS (SELECT 1 FROM messages)", "EXISTS (SELECT 1 FROM segments)", "load_extension('x')",
+            "1 IN (WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n)",
+            "1 IN (SELECT 1 FROM pragma_table_info('sessions'))", "session = ?", "session = :name", "raise(abort, 'x')",
+            "DELETE FROM sessions", "1 UNION SELECT body FROM segments", "zeroblob(3000000000) = 1", "(" * 2000,
+        ],
+    )  # fmt: skip
+    def test_what_is_no_condition(self, varied: EventStore, where: str) -> None:
+        before = list(varied.sessions())
+        with pytest.raises(BadQuery, match=r"cannot be used .* columns of a session: session, opened, .* differs"):
+            list(varied.sessions(where))
+        assert list(varied.sessions()) == before
+        assert [info.session for info in varied.search("licence")]
+
+    @pytest.mark.parametrize("where", ["1) OR (1", "1) UNION SELECT id FROM sessions WHERE (1", "1) LIMIT 3 -- "])
+    def test_nothing_comes_twice(self, varied: EventStore, where: str) -> None:
+        """Who leaves the parentheses changes the question, and no more."""
+        try:
+            names = [info.session for info in varied.sessions(where)]
+        except BadQuery:
+            return
+        assert len(names) == len(set(names)) <= 5
+
+    def test_a_condition_over_many(self, store: EventStore) -> None:
+        for number in range(450):
+            opened = opening(f"{number:03d}", opened=opening().opened + number // 3, model=f"m{number % 2}")
+            store.writer(opened).close("closed")
+        store.flush()
+        found = [info.session for info in store.sessions("model = 'm1'")]
+        assert found == [f"{number:03d}" for number in range(449, 0, -2)]
+        assert [info.session for info in store.sessions("model = 'm1'", limit=210)] == found[:210]
+
+    # --- finding by words -------------------------------------------------------------------------------------------
 
     def test_search(self, store: EventStore) -> None:
         said = {"s0": "The tide is high in Brest", "s1": "The moon is full; high, high above", "s2": "Nothing (at all)"}

@@ -9,10 +9,11 @@ import pytest
 from store import open_store
 from store.api import EventStore
 from tests.store.contract import StoreContract
+from tests.store.contract_attach import AttachContract
 from tests.store.contract_finding import FindingContract
 
 
-class TestMemory(StoreContract, FindingContract):
+class TestMemory(StoreContract, FindingContract, AttachContract):
     @pytest.fixture
     def store(self) -> Iterator[EventStore]:
         made = open_store("memory:")

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from store.api import CorruptRecord
+from stages.events import Content
+from store.api import CorruptRecord, Record, StillOpen
 from store.rules import stored_in
 from store.sqlite import SqliteStore
 from tests.store.child import plan
@@ -81,6 +82,31 @@ def test_a_torn_session_is_taken_up_again(tmp_path: Path) -> None:
     assert same(found, opening("held-7"), made)
     assert found.info.state == "closed"
     assert found.info.finish_reasons == ("eos",)
+    store.close()
+
+
+def test_a_session_of_a_dead_writer_is_added_to(tmp_path: Path) -> None:
+    """Before anybody opened the store anew; and what was added stays when its recording goes on."""
+    path = tmp_path / "sessions.db"
+    process = child(path, "hold", "held-7")
+    wait_ready(process)
+    store = SqliteStore(path)
+    shadow = [Record(0, 0, 0, Content(0, "a", (0, 1)))]
+    with pytest.raises(StillOpen):
+        store.attach("held-7", "shadow:x", {"semantic": shadow}, "changed")
+    kill(process)
+    store.attach("held-7", "shadow:x", {"semantic": shadow}, "changed")
+    found = store.load("held-7")
+    assert (found.info.state, found.info.shadows) == ("torn", {"x": "changed"})
+    assert found.records.pop(("shadow:x", "semantic")) == shadow
+    made = plan("held-7")[1]
+    assert same(found, opening("held-7"), made[: len(made) // 2])
+    record(store.writer(opening("held-7")), made).close("closed")
+    store.flush()
+    found = store.load("held-7")
+    assert (found.info.state, found.info.shadows) == ("closed", {"x": "changed"})
+    assert found.records.pop(("shadow:x", "semantic")) == shadow
+    assert same(found, opening("held-7"), made)
     store.close()
 
 

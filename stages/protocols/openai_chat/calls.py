@@ -16,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-from stages.parse.arguments import END, MORE, JsonScanner, JsonState
 from stages.parse.writer import call_id
 from stages.protocols.openai_chat.chunks import ToolCallDelta
 
@@ -90,32 +89,3 @@ class Calls(msgspec.Struct):
 def made_id(response: str, choice: int, place: int) -> str:
     """The id of a call that was sent without one: the same whenever the response is read again."""
     return call_id(response, choice, place)
-
-
-class ObjectScan(msgspec.Struct):
-    """Tells when the arguments that were fed are one whole JSON object."""
-
-    json: JsonState | None = None
-    begun: bool = False
-    ended: bool = False
-    bad: bool = False
-
-    @property
-    def whole(self) -> bool:
-        """They are one now."""
-        return self.ended and not self.bad
-
-    def feed(self, text: str) -> None:
-        """The next fragment."""
-        if not self.begun:
-            text = text.lstrip(_SPACE)
-            self.begun = bool(text)
-            self.bad = bool(text) and text[0] != "{"
-        if self.ended:
-            self.bad = self.bad or bool(text.strip(_SPACE))
-        elif text and not self.bad:
-            scanner = JsonScanner(self.json)
-            end = scanner.feed(text, 0)
-            self.ended = scanner.status == END
-            self.bad = bool(text[end:].strip(_SPACE)) if self.ended else scanner.status != MORE
-            self.json = scanner.snapshot()

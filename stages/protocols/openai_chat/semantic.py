@@ -11,7 +11,10 @@
     an error                  Failure
     Done                      End; before it Failure if a choice has no finish, or a usage that had no chunk of its own
     Tick                      Tick
-    End                       the body has ended: if there was no Done, Failure (code ``truncated``) and End
+    End                       the body has ended: as Done, which some servers never send; but of ours, a stream without
+                              it was cut: Failure (code ``truncated``) and End
+    ErrorInput                the body broke off: Failure and End
+    AbortInput                the client left: End
 
 ``src`` counts the bytes of the decoded text, because what the model wrote is not on the wire.
 
@@ -28,9 +31,10 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from stages.events import (
+    AbortInput,
     CallArguments,
     CallEnd,
     CallStart,
@@ -39,6 +43,7 @@ from stages.events import (
     Done,
     End,
     ErrorChunk,
+    ErrorInput,
     Failure,
     Finish,
     FinishReason,
@@ -55,7 +60,7 @@ from stages.events import (
     Usage,
 )
 from stages.opening import Opening
-from stages.protocols.openai_chat.calls import Calls, CallState, ObjectScan, made_id
+from stages.protocols.openai_chat.calls import Calls, CallState, made_id
 from stages.protocols.openai_chat.chunks import (
     TIMINGS,
     ChatChunk,
@@ -69,11 +74,10 @@ from stages.protocols.openai_chat.chunks import (
     TopEntry,
     failure_of,
 )
+from stages.protocols.telling import TRUNCATED, ObjectScan
 from stages.stage import Machine
 
-Wire: TypeAlias = ChatChunk | ChatCompletion | CommonChunk | End
-TRUNCATED: Final = "truncated"
-"""The code of the failure of a stream that ended too early."""
+Wire: TypeAlias = ChatChunk | ChatCompletion | CommonChunk | End | ErrorInput | AbortInput
 MOST: Final = 128
 """Choices of a stream; one beyond them is passed over."""
 LONGEST: Final = 1 << 16
@@ -88,6 +92,23 @@ _REASONS: Final[dict[str, FinishReason]] = {
 """Other words count as the model's own end, but for these:"""
 _BROKEN: Final = frozenset(("abort", "error", "insufficient_system_resource"))
 _FOR_CALLS: Final = frozenset(("tool_calls", "function_call"))
+
+
+def ending(said: str, stop: str | int | UnsetType | None) -> tuple[FinishReason, str | int | None] | None:
+    """How a choice ended that finished with ``said``, and what matched; None where it broke. ``stop``: what the server
+    says that matched."""
+    if said in _BROKEN:
+        return None
+    detail = stop or None if stop != 0 else 0
+    reason = _REASONS.get(said, "eos")
+    if reason == "eos" and detail is not None:
+        reason = "stop" if isinstance(detail, str) else "stop_token"
+    return reason, detail
+
+
+def broken(said: str) -> Failure:
+    """What a finish reason that is a failure tells."""
+    return Failure("engine", f"The stream ended with the finish reason {said!r}.", said)
 
 
 class ChoiceState(msgspec.Struct):
@@ -118,9 +139,10 @@ class DecoderState(msgspec.Struct):
 class _Decoder:
     """The machine."""
 
-    def __init__(self, opening: Opening, own: bool, state: DecoderState | None = None) -> None:
+    def __init__(self, opening: Opening, own: bool, exact: bool, state: DecoderState | None = None) -> None:
         self._named = opening.ask.named
         self._own = own
+        self._exact = exact
         self._state = DecoderState() if state is None else copy.deepcopy(state)
 
     def snapshot(self) -> DecoderState:
@@ -134,7 +156,7 @@ class _Decoder:
             return
         if isinstance(event, Tick):
             out.append(event)
-        elif isinstance(event, Done | End):
+        elif isinstance(event, Done | End | ErrorInput | AbortInput):
             self._end(event, out)
         elif state.failed:
             pass  # what follows an error is void
@@ -256,28 +278,27 @@ class _Decoder:
             if not state.begun:
                 self._head(choice, state, call, out)
             self._fragments(choice, state, out)
-            if not state.scan.begun and finish in _FOR_CALLS:
-                # Servers send nothing for a call without arguments.
+            # Servers send nothing for a call without arguments.
+            blank = not state.scan.begun and finish in _FOR_CALLS
+            if blank and not self._exact:
                 call.arguments.append("{}")
                 self._fragments(choice, state, out)
             cut = finish is None or (self._own and finish == "stop" and not self._named)
             last = state.open == len(made) - 1
-            self._over(choice, state, bool(call.name) and state.scan.whole and not (cut and last), out)
+            whole = bool(call.name) and (state.scan.whole or blank)
+            self._over(choice, state, whole and not (cut and last), out)
 
     # --- ends
 
     def _finish(self, choice: ChunkChoice, state: ChoiceState, out: list[Semantic]) -> None:
         said = choice.finish_reason or ""
-        if said in _BROKEN:
-            self._fail(Failure("engine", f"The stream ended with the finish reason {said!r}.", said), out)
+        ended = ending(said, choice.stop_reason)
+        if ended is None:
+            self._fail(broken(said), out)
             return
         state.finished = True
         self._close_all(choice.index, state, said, out)
-        reason = _REASONS.get(said, "eos")
-        detail = choice.stop_reason or None if choice.stop_reason != 0 else 0
-        if reason == "eos" and detail is not None:
-            reason = "stop" if isinstance(detail, str) else "stop_token"
-        out.append(Finish(choice.index, reason, detail))
+        out.append(Finish(choice.index, *ended))
 
     def _tell(self, usage: CompletionUsage, metrics: Metrics | None, out: list[Semantic]) -> None:
         self._state.told = True
@@ -297,19 +318,27 @@ class _Decoder:
         )
 
     def _fail(self, failure: Failure, out: list[Semantic]) -> None:
-        for index, choice in enumerate(self._state.choices):
-            if not choice.finished:
-                self._close_all(index, choice, None, out)
+        self._cut(out)
         self._state.failed = True
         out.append(failure)
 
-    def _end(self, event: Done | End, out: list[Semantic]) -> None:
+    def _cut(self, out: list[Semantic]) -> None:
+        for index, choice in enumerate(self._state.choices):
+            if not choice.finished:
+                self._close_all(index, choice, None, out)
+
+    def _end(self, event: Done | End | ErrorInput | AbortInput, out: list[Semantic]) -> None:
         state = self._state
         state.ended = True
         if not state.failed:
-            if isinstance(event, End) or not state.choices:
+            finished = bool(state.choices) and all(choice.finished for choice in state.choices)
+            if isinstance(event, ErrorInput):
+                self._fail(Failure(event.kind, event.message, event.code, event.param), out)
+            elif isinstance(event, AbortInput):
+                self._cut(out)
+            elif not state.choices or (isinstance(event, End) and (self._own or not finished)):
                 self._fail(Failure("engine", "The stream broke off before its end.", TRUNCATED), out)
-            elif not all(choice.finished for choice in state.choices):
+            elif not finished:
                 self._fail(Failure("engine", "The stream ended without a finish reason.", TRUNCATED), out)
             elif state.usage is not None and not state.told:
                 self._tell(state.usage, None, out)
@@ -342,20 +371,22 @@ def _piece(entry: LogprobEntry | TopEntry) -> bytes:
 
 
 class ChatDecoder:
-    """The stage ``chat.decode@1``. ``own``: the stream is one of ours."""
+    """The stage ``chat.decode@2``. ``own``: the stream is one of ours; ``exact``: a call that was sent without
+    arguments has none, else ``{}``."""
 
-    id = "chat.decode@1"
+    id = "chat.decode@2"
 
-    def __init__(self, *, own: bool = False) -> None:
+    def __init__(self, *, own: bool = False, exact: bool = False) -> None:
         self._own = own
+        self._exact = exact
 
     def start(self, opening: Opening) -> Machine[Wire, Semantic]:
         """See Stage."""
-        return _Decoder(opening, self._own)
+        return _Decoder(opening, self._own, self._exact)
 
     def resume(self, opening: Opening, snapshot: DecoderState) -> Machine[Wire, Semantic]:
         """See Stage."""
-        return _Decoder(opening, self._own, snapshot)
+        return _Decoder(opening, self._own, self._exact, snapshot)
 
 
 DECODER = ChatDecoder()

@@ -1,0 +1,239 @@
+"""The HTTP edge in front of other servers.
+
+A request that makes a model write is a session: relayed, or (``--parser``) asked for what our stages can read, which
+then make the response. Everything else passes as it is, and is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from pipeline import ids
+from pipeline.config import Config
+from pipeline.engines.base import SHUTDOWN
+from pipeline.http.host import Host, crashed, http_exception, json_response, middleware
+from pipeline.http.serve import FrameWriter, read_body
+from pipeline.recorder import Recorder
+from pipeline.upstream.client import Exchange
+from pipeline.upstream.errors import UpstreamFault
+from pipeline.upstream.headers import downward
+from pipeline.upstream.pool import Pool
+from pipeline.upstream.sessions import Request, Sessions
+from pipeline.vocabulary import Vocabulary
+from stages.errors import RequestError
+from stages.events import ErrorInput, FailureKind
+from stages.opening import Opening
+from stages.stage import fold
+from stages.upstream.asked import model_of
+from stages.upstream.relay import RELAY
+
+PROTOCOLS = {
+    "/chat/completions": "chat", "/completions": "completions", "/responses": "responses", "/messages": "messages",
+}  # fmt: skip
+"""What a path ends in → the protocol of the session that a POST to it is."""
+PATHS = "/health and /metrics are Playhead's own; everything else is the upstream's."
+_KINDS: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 408: "timeout"}
+
+
+def protocol_of(method: str, path: str) -> str | None:
+    """The protocol of a request that makes a model write; None for any other."""
+    if method != "POST":
+        return None
+    return next((protocol for end, protocol in PROTOCOLS.items() if path.endswith(end)), None)
+
+
+class Proxy(Host):
+    """A host whose engines are other servers."""
+
+    def __init__(self, config: Config, pool: Pool, recorder: Recorder) -> None:
+        """Raises ReplayError or UnknownName for a shadow that does not exist."""
+        super().__init__(config, recorder)
+        self.pool = pool
+        self.metrics.watch(pool)
+        settings = [upstream.settings for upstream in pool.upstreams]
+        self.serves = settings[0].url if len(settings) == 1 else ",".join(one.name for one in settings)
+        self.example = next((name for one in settings for name in one.models if "*" not in name), "MODEL")
+        parsers = sorted({one.parser for one in settings if one.parser is not None})
+        self.how = f"parser {', '.join(parsers)}" if parsers else "relayed"
+        self._vocabularies: dict[str, Vocabulary] = {}
+        self._sessions = Sessions(config, pool, recorder, self._vocabularies)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """See Host. Raises EngineLoadError for a tokenizer that cannot be had."""
+        for upstream in self.pool.upstreams:
+            where = upstream.settings.tokenizer
+            if where is not None and where not in self._vocabularies:
+                self._vocabularies[where] = await anyio.to_thread.run_sync(Vocabulary.load, where)
+        async with super().running():
+            yield
+
+    async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Any request."""
+        method, path = scope["method"], scope["path"]
+        protocol = protocol_of(method, path)
+        try:
+            if self.live.closing:
+                raise _Refused(SHUTDOWN)
+            if protocol is None:
+                await self._pass(scope, receive, send)
+            else:
+                await self._session(protocol, scope, receive, send)
+        except _Refused as refused:
+            await _answer(refused.error, protocol or _shape(path), send)
+        except RequestError as error:
+            refusal = ErrorInput(_KINDS.get(error.status, "bad_request"), error.message, error.code, error.param)
+            await _answer(refusal, protocol or _shape(path), send)
+
+    async def _session(self, protocol: str, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(receive, self.config.max_body, self.config.body_timeout)
+        if body is None:
+            return
+        model = model_of(body)
+        upstreams = self.pool.choose(model)
+        if not upstreams:
+            raise RequestError(
+                f"No upstream serves the model {model or ''!r:.100}; the settings name {self._models()}.",
+                param="model", code="model_not_found", status=404,
+            )  # fmt: skip
+        request = Request(protocol, scope["path"], _target(scope), _headers(scope), body, model)
+        opened = await self._sessions.open(request, upstreams, receive)
+        async with anyio.create_task_group() as tasks:
+            if opened.stream is not None:
+                tasks.start_soon(opened.stream.run)
+            await self.serve(opened.session, scope, receive, send, opened.shadows)
+
+    def _models(self) -> str:
+        names = [name for upstream in self.pool.upstreams for name in upstream.settings.models]
+        return ", ".join(names[:10])
+
+    # --- what is no session -----------------------------------------------------------------------------------------
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "GET" and scope["path"] == "/v1/models" and len(self.pool.upstreams) > 1:
+            await json_response(await self.pool.models(_headers(scope)))(scope, receive, send)
+            return
+        body = _body(receive) if _has_body(scope) else b""
+        try:
+            _, answer = await self.pool.ask(
+                self.pool.choose(None), scope["method"], _target(scope), _headers(scope), body
+            )
+        except UpstreamFault as fault:
+            raise _Refused(fault.input()) from fault
+        try:
+            async with anyio.create_task_group() as tasks:
+                if not _has_body(scope):
+                    tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+                await _copy(answer, send)
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await answer.close()
+
+    async def health(self, request: HttpRequest) -> Response:
+        """GET /health: 200 while an upstream can be reached, as far as is known, else 503."""
+        up = {upstream.settings.name: upstream.state for upstream in self.pool.upstreams}
+        store = self.recorder.store
+        alive = any(state != "down" for state in up.values())
+        body = {
+            "status": "ok" if alive else "upstreams_down",
+            "upstreams": up,
+            "sessions": len(self.live),
+            "record": self.recorder.mode,
+            "store": store.stats() if store is not None else None,
+        }
+        return json_response(body, 200 if alive else 503)
+
+
+class _Refused(Exception):
+    def __init__(self, error: ErrorInput) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _shape(path: str) -> str:
+    """The protocol whose errors the clients of a path read."""
+    return "messages" if "/messages" in path else "chat"
+
+
+async def _answer(error: ErrorInput, protocol: str, send: Send) -> None:
+    """An error before there is a session."""
+    opening = Opening(
+        session="", key="", response_id=ids.new_request_id(), created=0, opened=0, model="", protocol=protocol
+    )
+    writer = FrameWriter(send)
+    await writer.write(fold(RELAY.start(opening), [error]))
+    await writer.finish()
+
+
+async def _copy(answer: Exchange, send: Send) -> None:
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in downward(answer.headers)]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    try:
+        while data := await answer.read():
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+    except UpstreamFault:
+        # Nothing can be said any more: the connection is closed before the body is whole.
+        return
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+
+
+def _headers(scope: Scope) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+
+
+def _target(scope: Scope) -> str:
+    path: str = scope["raw_path"].decode("latin-1") if scope.get("raw_path") else scope["path"]
+    query: str = scope["query_string"].decode("latin-1")
+    return f"{path}?{query}" if query else path
+
+
+def app(proxy: Proxy) -> Starlette:
+    """The ASGI application of a proxy."""
+
+    class Take:
+        # See pipeline.http.app: raw ASGI.
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await proxy.take(scope, receive, send)
+
+    application = Starlette(
+        routes=[
+            Route("/health", proxy.health, methods=["GET"]),
+            Route("/metrics", proxy.metrics.answer, methods=["GET"]),
+            Route("/{path:path}", Take()),
+        ],
+        middleware=middleware(proxy.config),
+        exception_handlers={HTTPException: http_exception(PATHS), Exception: crashed},
+    )
+    application.router.redirect_slashes = False
+    return application

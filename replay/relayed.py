@@ -1,0 +1,229 @@
+"""Comparing with a track that our stages did not serve: another server's own parse, or a shadow's. Messages only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from replay.baseline import is_open
+from replay.clock import Clock
+from replay.derive import Derived, Track
+from replay.diff import Session, compare
+from replay.message_diff import differences, in_words
+from replay.result import Finding
+from replay.upstream_diff import Sides, Told, told_apart
+from replay.upstream_layers import Checked, checked, relayed
+from replay.verdict import Difference, Divergence, worst
+from stages.events import (
+    AbortInput,
+    Block,
+    CallStart,
+    Content,
+    ErrorInput,
+    Failure,
+    Frame,
+    Input,
+    Reasoning,
+    Refusal,
+    TokensInput,
+    Usage,
+)
+from stages.message import collect
+from stages.opening import Opening
+from stages.protocols.lenient import value_of
+from stages.sse import SseDecoder
+from store import codec
+from store.api import SHADOW, Digest, Trace
+
+Judge: TypeAlias = Callable[[Track], Told]
+"""Compares what a parser makes of a session's tokens with a recorded track."""
+
+
+def default_track(opening: Opening) -> str:
+    """What a replay is compared with: what the client got."""
+    return "upstream" if relayed(opening) else "served"
+
+
+def judge_of(session: Session, trace: Trace, track: str, theirs: Track | None, parser: str) -> Judge | str:
+    """What compares a replay with a track other than ours; or why nothing can. ``theirs``: the upstream's own parse;
+    ``parser``: the id of the stage that is compared with it."""
+    if track == "served":
+        return "the client got the upstream's own response: what is compared with is the track upstream"
+    if track == "upstream":
+        if theirs is None or session.opening.upstream is None:
+            return "no track upstream was recorded"
+        return unknown(trace) or _untold(trace, theirs) or _upstream(trace, theirs, parser)
+    records = trace.records.get((track, "semantic"))
+    if records is not None:
+        causes = [record.cause for record in records]
+        recorded = Track([record.event for record in records], causes, causes)
+        return unknown(trace) or (lambda made: _shadow(session, track, recorded, made))
+    want = trace.info.digests.get(f"{track}/semantic")
+    if want is None:
+        return f"no track {track} was recorded"
+    return unknown(trace) or _digested(session, track, want)
+
+
+def against_served(trace: Trace, track: str) -> Told | str:
+    """What a shadow's message is, against what the client got; or why they cannot be compared. Messages only."""
+    records = trace.records.get((track, "semantic"))
+    if records is None:
+        digest = f"{track}/semantic" in trace.info.digests
+        return f"only a digest of {track} was recorded" if digest else f"no track {track} was recorded"
+    causes = [record.cause for record in records]
+    made = Track([record.event for record in records], causes, causes)
+    if relayed(trace.opening):
+        theirs = checked(trace, "message").theirs
+        if theirs is None:
+            return "no track upstream was recorded"
+        return unknown(trace) or _upstream(trace, theirs, track.removeprefix(SHADOW))(made)
+    served = trace.events("served", "semantic")
+    if not served:
+        return "the session was recorded without its semantic layer"
+    named = trace.opening.ask.named
+    said = differences(collect(served, named=named), collect(made.events, named=named), served, trace.opening.tokenizer)
+    return Told("changed" if said else "same", said)
+
+
+def unknown(trace: Trace) -> str:
+    """Why what the model wrote is not known; "" where it is."""
+    if any(event.ids and not event.pieces and not event.text for event in _tokens(trace)):
+        return "the bytes of its tokens are not known: playhead import --tokenizer joins them"
+    upstream = trace.opening.upstream
+    if upstream is None or not verbatim(trace):
+        return ""
+    return f"recorded verbatim: what the model wrote is not known{f' ({upstream.why})' if upstream.why else ''}"
+
+
+def verbatim(trace: Trace) -> bool:
+    """Nothing is recorded of what the model wrote, and nothing could have been."""
+    upstream = trace.opening.upstream
+    return upstream is not None and upstream.depth == "verbatim" and not _tokens(trace)
+
+
+def _tokens(trace: Trace) -> list[TokensInput]:
+    return [event for event in trace.events("input", "engine") if isinstance(event, TokensInput)]
+
+
+def _untold(trace: Trace, theirs: Track) -> str:
+    if _tokens(trace):
+        return ""
+    said = any(isinstance(event, Reasoning | Content | Refusal | CallStart) for event in theirs.events)
+    return "the response does not tell what the model wrote" if said else ""
+
+
+def take(found: Finding, told: Told, checks: Checked | None) -> None:
+    """Put a comparison, and what else was derived again, into a finding."""
+    found.layers = {"message": told.verdict}
+    found.verdict = told.verdict
+    found.differences = told.differences
+    found.first = told.first
+    if checks is not None:
+        add(found, checks)
+
+
+def add(found: Finding, checks: Checked) -> None:
+    """Put into a finding what the other server's layers show."""
+    if checks.layers:
+        found.layers = {**found.layers, **checks.layers}
+        verdict = worst(*checks.layers.values())
+        if checks.first is not None and worst(found.verdict, verdict) != found.verdict:
+            found.first = checks.first
+        found.first = found.first or checks.first
+        found.verdict = worst(found.verdict, verdict)
+    found.notes += checks.notes
+
+
+def told_by_upstream(trace: Trace, theirs: Track) -> tuple[str, ...]:
+    """What is to be known of an upstream's stream beside its message: its errors, with their frames; how many of its
+    tokens are known."""
+    notes: list[str] = []
+    for event, cause in zip(theirs.events, theirs.causes, strict=True):
+        if isinstance(event, Failure):
+            place = _malformed(trace.events("upstream", "frame")) if event.code == "malformed_event" else cause
+            notes.append(f"upstream's frame {place}: {event.message} ({event.code or event.kind})")
+    tokens = _tokens(trace)
+    known = sum(len(event.ids) for event in tokens)
+    counted = next((event.completion for event in reversed(theirs.events) if isinstance(event, Usage)), known)
+    if all(event.ids for event in tokens) and 0 < known < counted:
+        notes.append(f"the upstream tells {known} of its {counted} tokens")
+    return tuple(notes)
+
+
+def _malformed(frames: Sequence[Frame]) -> int:
+    """The first frame with an event that is no JSON."""
+    for seq, frame in enumerate(frames):
+        if isinstance(frame, Block):
+            for event in SseDecoder().feed(frame.data):
+                if event.data.strip() != "[DONE]" and not isinstance(value_of(event.data), dict):
+                    return seq
+    return len(frames) - 1
+
+
+def told_by_parser(opening: Opening, made: Track, said: Sequence[Difference]) -> tuple[str, ...]:
+    """What is to be known of the parser's reading: what the model wrote wrong, which no server tells; and that a call
+    may have been forced in another form."""
+    faults = [code for message in collect(made.events) for code in message.faults]
+    notes: tuple[str, ...] = (f"what the model wrote wrong, to the parser: {', '.join(faults)}",) if faults else ()
+    choice = opening.ask.tool_choice
+    if choice not in ("none", "auto") and any(item.kind == "call_added" for item in said):
+        form = "a server may then have calls written as bare JSON, which is no call in the parser's format"
+        notes += (f"the request forced a call (tool_choice {choice}): {form}",)
+    return notes
+
+
+def _upstream(trace: Trace, theirs: Track, parser: str) -> Judge:
+    clock = Clock(trace.records.get(("input", "engine"), ()))
+    inputs: list[Input] = trace.events("input", "engine")
+    # A stream that somebody cut owes nothing that its server held back.
+    cut = is_open(trace.info.state) or isinstance(inputs[-1] if inputs else None, ErrorInput | AbortInput)
+    name = parser.removeprefix("parse.").partition("@")[0]
+
+    def judge(made: Track) -> Told:
+        return told_apart(Sides(theirs, made, clock, name, trace.opening.tokenizer, cut), inputs)
+
+    return judge
+
+
+def _digested(session: Session, track: str, want: Digest) -> Judge:
+    """Of a shadow in a lean session: what gives the recorded digest stands for the record."""
+    recorded: Track | None = None
+
+    def judge(made: Track) -> Told:
+        nonlocal recorded
+        if recorded is not None:
+            return _shadow(session, track, recorded, made)
+        if codec.digest(made.events) != want:
+            return _unlike(track)
+        recorded = made
+        return Told("same")
+
+    return judge
+
+
+def _shadow(session: Session, track: str, recorded: Track, made: Track) -> Told:
+    none = Track([], [], [])
+    found = compare(session, Derived(recorded, none, none), Derived(made, none, none), "message")
+    first = found.first and msgspec.structs.replace(found.first, track=track)
+    return Told(found.verdict, found.differences, first)
+
+
+def _unlike(track: str) -> Told:
+    detail = f"{track}/semantic: only a digest was recorded: which event differs is unknown"
+    return Told(
+        "changed", (), Divergence(layer="semantic", kind="unknown", seq=-1, cause=-1, detail=detail, track=track)
+    )
+
+
+def split_place(told: Told, split: str) -> Divergence | None:
+    """The first difference under a split: seqs in a regrouped stream are not those of the record."""
+    if not told.differences:
+        return told.first and msgspec.structs.replace(told.first, split=split)
+    item = told.differences[0]
+    return Divergence(
+        layer="semantic", kind=item.kind, seq=-1, cause=item.step, choice=item.choice, split=split,
+        detail=item.place or in_words(item), worst=item.kind, frame=item.frame,
+        track="upstream" if item.place else "",
+    )  # fmt: skip
