@@ -9,7 +9,7 @@ stamp := $(VENV)/.playhead-installed
 offline := { echo 'Installing packages needs the network. If you are online, the lines above say what is wrong.' >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format bench docs clean
+.PHONY: help install run test check format bench peers docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -58,10 +58,13 @@ format: install  ## rewrite to the style that check wants
 bench: install  ## the numbers of the README
 	$(bin)/python -m tests.bench.run $(ARGS)
 
+peers: install  ## try the proxy against the real vLLM and SGLang, engines scripted (3.5 GB more, the first time)
+	$(bin)/python -m tests.peers.run $(ARGS)
+
 docs: install  ## write again what is generated under docs/
 	$(bin)/python -m docs.generate
 
 clean:  ## remove what make made, but no recordings
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Kept: recordings (*.db), and converted models in $${PLAYHEAD_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/playhead}"

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import anyio
 import tenacity
+from anyio.abc import TaskGroup
 
 from pipeline.upstream.client import Client, Exchange, RequestBody
 from pipeline.upstream.errors import UpstreamFault
@@ -82,13 +83,13 @@ class Upstream:
         except UpstreamFault as fault:
             self._stats.requests[self.name, fault.code] += 1
             if fault.away:
-                self._turned("down", fault.code)
+                self.turned("down", fault.code)
             raise
         except BaseException:
             self._stats.requests[self.name, "aborted"] += 1
             raise
         self._stats.responses[self.name, exchange.status] += 1
-        self._turned("up", f"status {exchange.status}")
+        self.turned("up", f"status {exchange.status}")
         return exchange
 
     def matches(self, model: str) -> int | None:
@@ -117,12 +118,13 @@ class Upstream:
         except UpstreamFault:
             return
         await exchange.close()
-        self._turned("up", f"status {exchange.status}")
+        self.turned("up", f"status {exchange.status}")
 
     def _ended(self, outcome: str) -> None:
         self._stats.requests[self.name, outcome] += 1
 
-    def _turned(self, state: State, why: str) -> None:
+    def turned(self, state: State, why: str) -> None:
+        """It is up, or down, as was just seen. What was known of one that is down counts no more."""
         if self.state != state:
             if "down" in (self.state, state):
                 level = logging.WARNING if state == "down" else logging.INFO
@@ -140,7 +142,7 @@ class Pool:
     ) -> None:
         """Raises BadSettings where a key is not in the environment."""
         self.stats = Stats()
-        self._tasks = anyio.create_task_group()
+        self._tasks: TaskGroup
         self.upstreams = [Upstream(one, self.stats, self._spawn, environ, strip) for one in settings]
         """In the order of the settings."""
 
@@ -148,9 +150,10 @@ class Pool:
         async with AsyncExitStack() as stack:
             for upstream in self.upstreams:
                 await stack.enter_async_context(upstream.client)
-            await stack.enter_async_context(self._tasks)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
-            self._tasks.start_soon(self._look)
+            for upstream in self.upstreams:
+                self._tasks.start_soon(self._look, upstream)
             self._open = stack.pop_all()
         return self
 
@@ -225,11 +228,11 @@ class Pool:
                     merged.setdefault(name, entry)
         return {"object": "list", "data": [*merged.values()]}
 
-    async def _look(self) -> None:
+    async def _look(self, upstream: Upstream) -> None:
         while True:
             await anyio.sleep(LOOK_EVERY)
-            for upstream in self.upstreams:
-                if upstream.state == "down":
+            if upstream.state == "down":
+                with anyio.move_on_after(upstream.settings.connect_timeout + LOOK_EVERY):
                     await upstream.look()
 
 

@@ -145,8 +145,7 @@ def test_ids_get_their_bytes(playhead: Playhead, qwen3: Path, mode: Mode) -> Non
     prompt = made.events("input", "engine")[0]
     assert isinstance(prompt, PromptInput)
     assert prompt.tail.endswith("<|im_start|>assistant\n")
-    same = ("upstream", "frame")
-    assert made.records[same] == found.records[same]
+    assert made.records["upstream", "frame"] == found.records["upstream", "frame"]
     assert Replayer().replay(made).verdict in ("same", "restyled")
 
 

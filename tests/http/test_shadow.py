@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import msgspec
 import pytest
 
-from pipeline import afterwards, shadow
 from pipeline.engines.scripted import ScriptedEngine
-from pipeline.http.app import Server
 from pipeline.recorder import Record as Recording
 from pipeline.recorder import Recorder
-from pipeline.shadow import MOST, Shadows
-from replay import ReplayError, derive
+from pipeline.shadow import Shadows
+from replay import derive
 from stages.events import (
     AbortInput,
     Content,
@@ -35,119 +31,18 @@ from stages.events import (
     UsageInput,
 )
 from stages.opening import UpstreamFacts
-from store import SqliteStore, open_store
-from store.api import EventStore, SessionInfo
+from store import open_store
+from store.api import SessionInfo
 from tests.support.answers import TOOLS
 from tests.support.asgi import Exchange, chat, serving
 from tests.support.server import PATIENCE, Running, eventually, serve
+from tests.support.shadow import CALL, Bad, closed, one, shadowed
 from tests.support.store import opening
-
-CALL = [
-    "<think>",
-    "\nWhich port?\n",
-    "</think>",
-    "\n\n",
-    '<tool_call>\n{"name": "tide", ',
-    '"arguments": {}}\n</tool_call>',
-]
-"""A call, as hermes writes it; qwen3 writes it so too, and llama3_json does not."""
-
-BAD = """
-import os, sys, time
-from stages import catalog
-from stages.events import Content, Finish, TokensInput
-from stages.parse.parser import Parser as P
-
-HERMES = catalog.parser("hermes")
-
-
-class Machine:
-    def __init__(self, machine):
-        self.machine, self.steps = machine, 0
-
-    def step(self, event, out):
-        self.steps += isinstance(event, TokensInput)
-        if self.steps == 3:
-            self.fail(out)
-        self.machine.step(event, out)
-
-    def snapshot(self):
-        return self.machine.snapshot()
-
-
-class Bad:
-    machine = Machine
-
-    def start(self, opening):
-        return self.machine(HERMES.start(opening))
-
-
-def bad(fail):
-    machine = type("Machine", (Machine,), {"fail": fail})
-    return type("Parser", (Bad,), {"machine": machine})
-
-
-class Odd(BaseException):
-    def __init__(self, one, other):
-        super().__init__(one)
-
-
-def loud(self, out):
-    os.write(1, b"the words of a client" * 100)
-
-
-def odd(self, out):
-    raise Odd("the words of a client", 1)
-
-
-def interrupt(self, out):
-    raise KeyboardInterrupt
-
-
-Raises = bad(lambda self, out: out[99])
-Quits = bad(lambda self, out: sys.exit(1))
-Interrupts = bad(interrupt)
-RaisesOdd = bad(odd)
-Strange = bad(lambda self, out: out.append("no event"))
-Unsound = bad(lambda self, out: out.append(Content(0, 7, (0, 1))))
-Half = bad(lambda self, out: out.append(Content(0, chr(0xD800), (0, 1))))
-Huge = bad(lambda self, out: out.append(Content(0, "a", (0, 1 << 70))))
-Dies = bad(lambda self, out: os._exit(3))
-Hangs = bad(lambda self, out: time.sleep(3600))
-Spins = bad(lambda self, out: [None for _ in iter(int, 1)])
-Loud = bad(loud)
-"""
-KIND = ("Raises", "Quits", "Interrupts", "RaisesOdd", "Strange", "Unsound", "Half", "Huge")
-"""Those that fail and leave their process alive."""
 
 
 @pytest.fixture
-def bad(tmp_path: Path) -> Callable[[str], str]:
-    """The name of a parser that does something bad at the third step."""
-    path = tmp_path / "bad.py"
-    path.write_text(BAD)
-    return lambda name: f"{path}:{name}"
-
-
-@asynccontextmanager
-async def shadowed(
-    store: EventStore, *names: str, script: Sequence[Any] = CALL, record: Recording = "full"
-) -> AsyncGenerator[Server]:
-    """A server whose shadows run; when the block is left, all that waits has been looked at."""
-    async with serving(store, ScriptedEngine([[*script]]), parser="hermes", shadow=names) as server:
-        server.recorder.mode = record
-        async with server.shadows.running():
-            server.shadows.finish_by(anyio.current_time() + 3 * PATIENCE)
-            yield server
-
-
-async def closed(store: EventStore) -> None:
-    await anyio.to_thread.run_sync(store.close)
-
-
-def one(store: EventStore) -> SessionInfo:
-    [info] = store.sessions()
-    return info
+def bad(tmp_path: Path) -> Bad:
+    return Bad(tmp_path)
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -296,173 +191,6 @@ async def test_what_the_model_wrote_is_not_known(inputs: list[Any]) -> None:
     assert "shadow:hermes/semantic" not in info.events
 
 
-# --- parsers that fail ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
-async def test_a_parser_that_fails_leaves_the_others_alone(
-    bad: Callable[[str], str], caplog: pytest.LogCaptureFixture
-) -> None:
-    store = open_store("memory:")
-    names = [bad(name) for name in KIND]
-    async with shadowed(store, *names, "hermes") as server:
-        await Exchange(chat(tools=TOOLS)).run(server)
-    shadows = server.shadows
-    assert (shadows.shadowed, shadows.failed) == (1, 0)
-    info = one(store)
-    assert info.shadows == {**dict.fromkeys(names, "failed"), "hermes": "same"}
-    assert info.differs.split() == sorted(names)
-    # What they gave before is there, and can be read; but for those that raise what nobody catches.
-    trace = store.load(info.session)
-    for name in KIND:
-        events = trace.events(f"shadow:{bad(name)}", "semantic")
-        assert events == trace.events("served", "semantic")[: len(events)]
-        assert bool(events) == (name not in ("Interrupts", "RaisesOdd"))
-    assert "words of a client" not in caplog.text
-
-
-@pytest.mark.anyio
-async def test_a_parser_that_ends_its_process(
-    tmp_path: Path, bad: Callable[[str], str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shadow, "STRIKES", 2)
-    store = open_store(str(tmp_path / "playhead.db"))
-    async with shadowed(store, bad("Dies"), "hermes", bad("Loud")) as server:
-        for _ in range(3):
-            exchange = await Exchange(chat(tools=TOOLS)).run(server)
-            assert exchange.complete
-    shadows = server.shadows
-    assert (shadows.shadowed, shadows.failed) == (3, 0)
-    assert shadows.verdicts == {
-        (bad("Dies"), "failed"): 2, ("hermes", "same"): 3, (bad("Loud"), "failed"): 2,
-    }  # fmt: skip
-    newest, *rest = store.sessions()
-    assert newest.shadows == {"hermes": "same"}
-    assert all(info.shadows == {bad("Dies"): "failed", "hermes": "same", bad("Loud"): "failed"} for info in rest)
-    told = [record.getMessage() for record in caplog.records if record.name == "playhead.shadow"]
-    assert len(told) == 4
-    assert f"BrokenWorkerProcess in {bad('Dies')}" in told[0]
-    assert f"{bad('Dies')} hung or ended its process 2 times" in caplog.text
-    assert "words of a client" not in caplog.text
-    await closed(store)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("how", ["Hangs", "Spins"])
-async def test_a_parser_that_hangs(monkeypatch: pytest.MonkeyPatch, bad: Callable[[str], str], how: str) -> None:
-    store = open_store("memory:")
-    async with shadowed(store, "hermes") as server:
-        await Exchange(chat(tools=TOOLS)).run(server)
-        with anyio.fail_after(PATIENCE):
-            while not server.shadows.shadowed:  # noqa: ASYNC110  (another process is what is waited for)
-                await anyio.sleep(0.01)
-        # The other process is up: what takes longer now is the parser.
-        monkeypatch.setattr(afterwards, "PATIENCE", 1.0)
-        hanging = Shadows(server.recorder, [bad(how)])
-        async with hanging.running():
-            hanging.finish_by(anyio.current_time() + PATIENCE)
-            session = store.load(one(store).session).opening
-            elsewhere = Recorder(open_store("memory:"))
-            for _ in range(2):
-                hanging.offer(session, elsewhere.open(session, lambda: 0))
-    assert hanging.verdicts[bad(how), "failed"] == 2
-    assert one(store).shadows == {"hermes": "same", bad(how): "failed"}
-
-
-# --- where there is nothing to do, or no time -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        (["hermes", "hermse"], "no parser 'hermse'; did you mean hermes"),
-        (["hermes", "qwen3", "hermes"], "shadow 'hermes' is there twice"),
-        (["nowhere/x.py:P"], "there is no file nowhere/x.py"),
-        (["vllm:qwen3+hermes"], "not available"),
-        (["x.py"], "name the attribute"),
-        ([f"x{number}" for number in range(MOST + 1)], f"at most {MOST} parsers"),
-    ],
-)
-def test_parsers_that_cannot_be_had(names: list[str], says: str) -> None:
-    with pytest.raises(ReplayError, match=re.escape(says)):
-        Shadows(Recorder(open_store("memory:")), names)
-
-
-def test_parsers_that_can_be_had() -> None:
-    Shadows(Recorder(None), ["auto", "deepseek_r1+hermes", "examples/modified_parser.py:Parser"])
-
-
-@pytest.mark.anyio
-async def test_where_it_lags_sessions_are_skipped() -> None:
-    recorder = Recorder(open_store("memory:"))
-    shadows = Shadows(recorder, ["hermes"])
-    async with shadows.running():
-        for number in range(afterwards.WAITING + 6):
-            made = opening(f"{number:032x}")
-            # Nothing runs between two offers: the first is still waited for.
-            shadows.offer(made, recorder.open(made, lambda: 0))
-        assert shadows.waiting == afterwards.WAITING
-    assert (shadows.skipped, shadows.shadowed, shadows.failed) == (6, 0, 0)
-
-
-@pytest.mark.anyio
-async def test_where_there_is_nothing_to_do() -> None:
-    recorder = Recorder(None)
-    shadows = Shadows(recorder, ["hermes"])
-    async with shadows.running():
-        shadows.offer(opening(), recorder.open(opening(), lambda: 0))
-    recorder = Recorder(open_store("memory:"), mode="off")
-    shadows = Shadows(recorder, ["hermes"])
-    async with shadows.running():
-        shadows.offer(opening(), recorder.open(opening(), lambda: 0))
-        # Nobody was named.
-        other = Shadows(Recorder(open_store("memory:")))
-        other.offer(opening(), other_recorder().open(opening(), lambda: 0))
-        assert shadows.waiting == other.waiting == 0
-    # Neither before nor after it runs.
-    shadows.offer(opening(), other_recorder().open(opening(), lambda: 0))
-    assert (shadows.skipped, shadows.shadowed, shadows.failed) == (0, 0, 0)
-
-
-def other_recorder() -> Recorder:
-    return Recorder(open_store("memory:"))
-
-
-class Unwritable(SqliteStore):
-    """A store to which nothing can be added."""
-
-    def attach(self, *args: Any, **options: Any) -> None:
-        raise RuntimeError("the words of a client")
-
-
-@pytest.mark.anyio
-async def test_what_cannot_be_stored_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = Unwritable(tmp_path / "playhead.db")
-    async with shadowed(store, "hermes", "plain") as server:
-        for _ in range(2):
-            assert (await Exchange(chat(tools=TOOLS)).run(server)).complete
-    assert (server.shadows.failed, server.shadows.shadowed) == (2, 0)
-    [told] = [record.getMessage() for record in caplog.records if record.name == "playhead.shadow"]
-    assert told.endswith("could not be shadowed: RuntimeError")
-    await closed(store)
-
-
-@pytest.mark.anyio
-async def test_a_parser_that_hangs_does_not_hold_up_the_end(bad: Callable[[str], str]) -> None:
-    store = open_store("memory:")
-    recorder = Recorder(store)
-    shadows = Shadows(recorder, [bad("Hangs")])
-    began = anyio.current_time()
-    async with serving(store, ScriptedEngine([CALL]), parser="hermes") as server, shadows.running():
-        server.recorder = recorder
-        await Exchange(chat(tools=TOOLS)).run(server)
-        session = store.load(one(store).session).opening
-        shadows.offer(session, other_recorder().open(session, lambda: 0))
-        shadows.finish_by(anyio.current_time() + 0.5)
-    assert anyio.current_time() - began < PATIENCE
-    assert (shadows.shadowed, one(store).shadows) == (0, {})
-
-
 # --- clients see nothing ----------------------------------------------------------------------------------------------
 
 
@@ -478,7 +206,7 @@ def normal(exchange: Exchange) -> list[tuple[str, str]]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("where", ["memory:", "playhead.db"])
-async def test_clients_see_nothing(tmp_path: Path, bad: Callable[[str], str], where: str) -> None:
+async def test_clients_see_nothing(tmp_path: Path, bad: Bad, where: str) -> None:
     names = ("plain", bad("Raises"), bad("Quits"), bad("Dies"), bad("Hangs"))
     seen: list[list[list[tuple[str, str]]]] = []
     for shadows in ((), names):
@@ -509,7 +237,7 @@ def until(running: Running, sessions: int, shadows: int) -> list[SessionInfo]:
     return eventually(look)
 
 
-def test_a_server_with_shadows(tmp_path: Path, bad: Callable[[str], str]) -> None:
+def test_a_server_with_shadows(tmp_path: Path, bad: Bad) -> None:
     names = ("hermes", "llama3_json", bad("Raises"))
     with serve(tmp_path, "--parser", "hermes", "--shadow", ",".join(names), script=CALL) as running:
         streamed = running.post(stream=True, tools=TOOLS).text

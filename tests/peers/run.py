@@ -30,8 +30,10 @@ from tests.support.parse import message
 from tests.support.proxies import Got, bytes_of, ended, latest, post, proxied
 from tests.support.server import PATIENCE, Running, eventually
 
-_NEW_EACH_TIME = re.compile(rb'"((?:item_|call_)?id|(?:created|completed)(?:_at)?)": ?("[^"]*"|[0-9.]+)')
+_NEW_EACH_TIME = re.compile(rb'"((?:item_|call_)?id|(?:created|completed)(?:_at)?|signature)": ?("[^"]*"|[0-9.]+)')
 SAME, NONE = "same", "-"
+TRIES = 4
+"""SGLang merges steps that wait for a busy machine, so that two answers to one request may be cut differently."""
 
 
 def _timeless(body: bytes) -> bytes:
@@ -39,9 +41,11 @@ def _timeless(body: bytes) -> bytes:
     return _NEW_EACH_TIME.sub(rb'"\1":0', body)
 
 
-def _differ(one: bytes, other: bytes) -> str:
-    """Where two bodies differ, or SAME."""
-    one, other = _timeless(one), _timeless(other)
+def _differ(direct: Got, relayed: Got) -> str:
+    """Where two answers differ, or SAME."""
+    if direct.status != relayed.status:
+        return f"STATUS {relayed.status}"
+    one, other = _timeless(direct.body), _timeless(relayed.body)
     if one == other:
         return SAME
     at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -85,16 +89,20 @@ class Trial:
         self.server.play(scenario.script())
         if scenario.leaves:
             return [self._leaves(scenario), NONE, NONE, NONE, NONE]
-        direct = self._ask(self.server.address, scenario)
-        before = ended(self.relaying)
-        relayed = self._ask(self.relaying.address, scenario)
-        trace = latest(self.relaying, before + 1)
-        exact = _differ(direct.body, relayed.body) if direct.status == relayed.status else f"STATUS {relayed.status}"
+        exact = "NOT TRIED"
+        for _ in range(TRIES):
+            direct = self._ask(self.server.address, scenario)
+            before = ended(self.relaying)
+            relayed = self._ask(self.relaying.address, scenario)
+            trace = latest(self.relaying, before + 1)
+            exact = _differ(direct, relayed)
+            if exact == SAME:
+                break
         if bytes_of(trace, "served") != relayed.body:
             exact = "RECORDED OTHERWISE"
         if not scenario.chat or direct.status != 200:
             return [f"{exact} ({direct.status})", NONE, NONE, NONE, NONE]
-        ids, shadow = (self._ids(trace, scenario), self._shadow(trace, scenario)) if self.ids else (NONE, NONE)
+        ids, shadow = (self._ids(trace, scenario), self._shadow(before + 1, scenario)) if self.ids else (NONE, NONE)
         own = _compared(_said(trace.events("upstream", "semantic"), len(scenario.written)), scenario)
         return [exact, ids, shadow, own, self._parsed(scenario)]
 
@@ -118,11 +126,16 @@ class Trial:
                 return f"DIFFER: {steps} {meant}"
         return SAME
 
-    def _shadow(self, trace: Trace, scenario: Scenario) -> str:
-        tracks = [track for track, layer in trace.records if track.startswith("shadow:") and layer == "semantic"]
-        if len(tracks) != 1:
-            return f"NO SHADOW: {tracks}"
-        return _compared(_said(trace.events(tracks[0], "semantic"), len(scenario.written)), scenario)
+    def _shadow(self, count: int, scenario: Scenario) -> str:
+        """The format of the model, found by its template, looks at the session when it has ended."""
+
+        def looked() -> Trace | None:
+            trace = latest(self.relaying, count)
+            return trace if trace.info.shadows else None
+
+        trace = eventually(looked)
+        (name,) = trace.info.shadows
+        return _compared(_said(trace.events(f"shadow:{name}", "semantic"), len(scenario.written)), scenario)
 
     def _parsed(self, scenario: Scenario) -> str:
         before = ended(self.parsing)
@@ -137,6 +150,7 @@ class Trial:
 
     def _leaves(self, scenario: Scenario) -> str:
         """The engine is told that the client left."""
+        before = ended(self.relaying)
         host, _, port = self.relaying.address.removeprefix("http://").partition(":")
         data = json.dumps(scenario.request(MODEL)).encode()
         head = f"POST {scenario.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -146,7 +160,8 @@ class Trial:
             while read.count(b"tick") < 3:
                 read += client.recv(1 << 16)
         eventually(lambda: self.server.told("aborted") or None)
-        return "the engine stops"
+        state = latest(self.relaying, before + 1).info.state
+        return "the engine stops" if state == "aborted" else f"STATE {state}"
 
 
 def _try(kind: Kind, python: Path, only: str, folder: Path) -> tuple[Table, list[str]]:

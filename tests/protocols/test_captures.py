@@ -131,7 +131,7 @@ EXPECTED: dict[str, tuple[Numbers, Numbers, str]] = {
     # --- one of each format and server, whose tokens are known too (tests/upstream)
     "vllm_qwen3_coder-tool_multitoken": ({59}, {*V, 64}, "no arguments in the first entry; a call at the finish"),
     "vllm_qwen3_qwen3coder-reasoning_tool_n2": ({59, 79}, V, "the same; the prompt's ids again"),
-    "vllm_qwen3_hermes_si5-content_tool_parallel": ({59}, {*V, 68}, "the same; five steps a chunk, and usage asked for"),
+    "vllm_qwen3_hermes_si5-content_tool_parallel": ({59}, {*V, 68}, "the same; usage asked for; five steps a chunk"),
     "vllm_hermes-tool_parallel_false_offgrammar": ({59}, V, "the second call is taken out; its chunks have ids"),
     "vllm_dsv4-tool_parallel": ({59}, V, "no arguments in the first entry"),
     "vllm_glm45-tool_multitoken": ({59, 132}, {*V, 55, 64}, "the same; line breaks behind the text, and a call behind"),

@@ -11,10 +11,9 @@ from replay.result import SessionResult
 from replay.run import Replayer
 from replay.upstream_layers import checked, relay_of
 from replay.verdict import Verdict
-from stages.events import AbortInput, Block, Body, Content, End, ErrorInput, Head, Layer
+from stages.events import AbortInput, Block, Body, Content, End, ErrorInput, Frame, Head, Layer
 from stages.stage import fold
 from stages.upstream.decode import DECODERS
-from stages.upstream.relay import RELAY
 from store import codec
 from store.api import Record, Trace
 from tests.support.captures import captures
@@ -171,6 +170,7 @@ def test_a_compressed_body_is_passed_on_and_not_read() -> None:
     head = Head(200, (("content-type", "text/event-stream"), ("content-encoding", "gzip")))
     trace = session(whole.opening, [head, Body(b"\x1f\x8b\x08 ")], [], End(), "closed")
     # The decoder was shown the head and the end.
-    semantic = fold(DECODERS["chat"].start(whole.opening), [head, End()])
+    given: list[Frame | End] = [head, End()]
+    semantic = fold(DECODERS["chat"].start(whole.opening), given)
     trace = with_records(trace, "upstream", "semantic", [Record(n, 0, 0, event) for n, event in enumerate(semantic)])
     assert verdicts(replayed(trace)) == ("same", "same")

@@ -1,4 +1,4 @@
-"""What three servers lost or spoilt of their own models' output (data/captures), named at the frame where it is missing.
+"""What three servers lost or spoilt of their models' output (data/captures), named at the frame where it is missing.
 
 Frames are counted as in a recording: the head is 0, the first block 1. Where a stream tells the ids of its tokens, the
 frame is the one that brought the tokens whose text is missing, or the one that has what was never written; where it

@@ -16,9 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pipeline.vocabulary import Vocabulary
 from stages.events import PromptInput
-from tests.support.captures import FOLDER, PATHS
+from tests.support.captures import FOLDER, PATHS, Script, Wrote
 from tests.support.captures_wrote import wrote
 from tests.support.vocabularies import VOCABULARIES as KEPT
 
@@ -32,25 +34,85 @@ _PLACEHOLDERS = ("place▁holder", "place_holder", "reserved_special", "<SPECIAL
 _PROTOCOLS = {path: protocol for protocol, path in PATHS.items()}
 
 
+class _Step(msgspec.Struct):
+    choice: int
+    token_ids: list[int]
+    finish: str | dict[str, Any] | None = None
+    stop_reason: Any = None
+
+
+class _Output(msgspec.Struct):
+    index: int
+    finish_reason: str | None = None
+    stop_reason: Any = None
+
+
+class _Outputs(msgspec.Struct):
+    outputs: list[_Output]
+
+
+class _Http(msgspec.Struct):
+    status: int
+    headers: list[tuple[str, str]]
+    complete: bool
+    client_aborted: bool
+    chunk_lengths: list[int] | None = None
+    recvs: list[tuple[float, int]] | None = None
+
+
+class _Meta(msgspec.Struct):
+    """Of ``NAME.meta.json`` what is read."""
+
+    engine: str
+    version: str
+    api: str
+    http: _Http
+    group: str | None = None
+    reasoning_parser: str | None = None
+    tool_parser: str | None = None
+    raw_token_ids: list[list[int]] | None = None
+    script_end: list[Any] | None = None
+    engine_steps: list[_Step] | None = None
+    request_outputs: list[_Outputs] | None = None
+    prompt_token_ids: list[int] | None = None
+    sampling: dict[str, Any] | None = None
+    raw_matches_requested_grammar: bool | None = None
+    nonstream: dict[str, Any] | None = None
+
+
+class _Choice(msgspec.Struct):
+    """As ``EngineChoice``."""
+
+    ids: list[int]
+    reason: str | None
+    cap: int | None
+
+
+class _Engine(msgspec.Struct):
+    """As ``EngineFacts``."""
+
+    choices: dict[int, _Choice]
+    prompt: int | None = None
+    prompt_ids: list[int] = []
+    constrained: bool = False
+
+
 class _Source:
     """One capture of the folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        def read(suffix: str) -> Any:
-            return json.loads((folder / f"{name}.{suffix}").read_bytes())
-
-        self.meta: dict[str, Any] = read("meta.json")
-        self.request: dict[str, Any] = read("request.json")
+        self.meta = msgspec.json.decode((folder / f"{name}.meta.json").read_bytes(), type=_Meta)
+        self.request: dict[str, Any] = json.loads((folder / f"{name}.request.json").read_bytes())
         self.body = (folder / f"{name}.sse").read_bytes()
         self.whole: bytes | None = None
-        if (self.meta.get("nonstream") or {}).get("status") == 200:
+        if (self.meta.nonstream or {}).get("status") == 200:
             whole = (folder / f"{name}.nonstream.json").read_bytes()
             self.whole = None if whole.startswith(b"data:") else whole
-        self.vocabulary = VOCABULARIES.get(self.meta.get("group") or "", "qwen3")
+        self.vocabulary = VOCABULARIES.get(self.meta.group or "", "qwen3")
 
     def parser(self) -> str | None:
         """Our name of the format."""
-        reasoning, tools = self.meta.get("reasoning_parser"), self.meta.get("tool_parser")
+        reasoning, tools = self.meta.reasoning_parser, self.meta.tool_parser
         if (reasoning or "").startswith("serve fallback"):
             return "qwen3"
         if tools in ("openai", "gpt-oss"):
@@ -61,13 +123,13 @@ class _Source:
 
     def writes(self) -> list[list[int]] | None:
         """When, in µs, how many bytes of the body were there."""
-        http = self.meta["http"]
-        lengths, reads = http.get("chunk_lengths"), http.get("recvs")
+        http = self.meta.http
+        lengths, reads = http.chunk_lengths, http.recvs
         if not lengths or not reads:
             return None
         framed = [len(b"%x\r\n" % size) + size + 2 for size in lengths]
-        head = sum(size for _, size in reads) - sum(framed) - (5 if http["complete"] else 0)
-        if head < 0 or not http["complete"]:
+        head = sum(size for _, size in reads) - sum(framed) - (5 if http.complete else 0)
+        if head < 0 or not http.complete:
             head = reads[0][1]
         found: list[list[int]] = []
         at = got = end = 0
@@ -81,97 +143,93 @@ class _Source:
             found.append([round(reads[at][0] * 1e6), end])
         return found
 
-    def engine(self) -> dict[str, Any] | None:
-        """As ``EngineFacts``."""
-        steps, ids = self.meta.get("engine_steps"), self.meta.get("raw_token_ids")
-        if steps is None and not ids:
-            return None
-        sampling = self.meta.get("sampling") or {}
-        if steps is None:
-            ends = self.meta.get("script_end") or [None] * len(ids)
+    def engine(self) -> _Engine | None:
+        """What the engine was asked and said."""
+        meta, sampling = self.meta, self.meta.sampling or {}
+        if meta.engine_steps is None:
+            if not meta.raw_token_ids:
+                return None
+            ends = meta.script_end or [None] * len(meta.raw_token_ids)
             cap = self.request.get("max_tokens")
-            said = {str(k): _choice([] if ends[k] else each, None, cap) for k, each in enumerate(ids)}
-            return {"choices": said, "prompt": None, "prompt_ids": [], "constrained": False}
-        told = {**self._finishes(steps, sampling), **self._stopped()}
+            said = {k: _Choice([] if ends[k] else ids, None, cap) for k, ids in enumerate(meta.raw_token_ids)}
+            return _Engine(said)
+        told = {**self._finishes(meta.engine_steps, sampling), **self._stopped()}
         generated: dict[int, list[int]] = {}
-        for step in steps:
-            if step["choice"] >= 0:
-                generated.setdefault(step["choice"], []).extend(step["token_ids"])
+        for step in meta.engine_steps:
+            if step.choice >= 0:
+                generated.setdefault(step.choice, []).extend(step.token_ids)
         cap = _int(sampling.get("max_tokens") or sampling.get("max_new_tokens"))
-        prompt = self.meta.get("prompt_token_ids") or []
-        return {
-            "choices": {str(k): _choice(each, told.get(k), cap) for k, each in sorted(generated.items())},
-            "prompt": len(prompt) or None,
-            "prompt_ids": prompt if b'"prompt_token_ids":[' in self.body else [],
-            "constrained": bool(sampling.get("structured_outputs"))
-            and self.meta.get("raw_matches_requested_grammar") is True,
-        }
+        prompt = meta.prompt_token_ids or []
+        return _Engine(
+            {k: _Choice(ids, told.get(k), cap) for k, ids in sorted(generated.items())},
+            len(prompt) or None,
+            prompt if b'"prompt_token_ids":[' in self.body else [],
+            bool(sampling.get("structured_outputs")) and meta.raw_matches_requested_grammar is True,
+        )
 
-    def _finishes(self, steps: list[Any], sampling: dict[str, Any]) -> dict[int, str | None]:
+    def _finishes(self, steps: list[_Step], sampling: dict[str, Any]) -> dict[int, str | None]:
         told: dict[int, str | None] = {}
         for step in steps:
-            finish = step["finish"]
+            finish = step.finish
             if isinstance(finish, dict):
-                matched: Any = finish.get("matched")
+                matched = finish.get("matched")
                 stop = "stop" if isinstance(matched, str) else "stop_token"
                 if stop == "stop_token" and str(matched) not in str(sampling.get("stop_token_ids")):
                     stop = "eos"
-                told[step["choice"]] = {"length": "length", "abort": None}.get(finish["type"], stop)
+                told[step.choice] = {"length": "length", "abort": None}.get(finish["type"], stop)
             elif finish == "length":
-                told[step["choice"]] = "length"
+                told[step.choice] = "length"
             elif finish == "stop":
-                told[step["choice"]] = "eos" if step["stop_reason"] is None else "stop_token"
+                told[step.choice] = "eos" if step.stop_reason is None else "stop_token"
         return told
 
     def _stopped(self) -> dict[int, str]:
-        outputs = (one for each in self.meta.get("request_outputs") or [] for one in each["outputs"])
+        outputs = [one for each in self.meta.request_outputs or [] for one in each.outputs]
         return {
-            one["index"]: "stop"
+            one.index: "stop"
             for one in outputs
-            if one["finish_reason"] == "stop" and isinstance(one["stop_reason"], str)
-        }
+            if one.finish_reason == "stop" and isinstance(one.stop_reason, str)
+        }  # fmt: skip
 
-    def script(self, engine: dict[str, Any] | None, vocabulary: Vocabulary) -> dict[str, Any] | None:
-        """As ``Script``; None where nobody knows what the engine said."""
-        choices = (engine or {}).get("choices") or {}
-        if not any(each["ids"] for each in choices.values()):
+    def script(self, engine: _Engine | None, vocabulary: Vocabulary) -> Script | None:
+        """What the engine said, step by step; None where nobody knows it."""
+        if engine is None or not any(choice.ids for choice in engine.choices.values()):
             return None
-        steps = self.meta.get("engine_steps")
+        steps = self.meta.engine_steps
         counts = (
-            [[0, 1]] * len(choices["0"]["ids"])
+            [(0, 1)] * len(engine.choices[0].ids)
             if steps is None
-            else [[step["choice"], len(step["token_ids"])] for step in steps if step["choice"] >= 0]
+            else [(step.choice, len(step.token_ids)) for step in steps if step.choice >= 0]
         )
-        said = [self._wrote(each, vocabulary) for _, each in sorted(choices.items())]
-        return {"vocabulary": self.vocabulary, "steps": counts, "wrote": said}
+        said = [self._wrote(choice, vocabulary) for _, choice in sorted(engine.choices.items())]
+        return Script(self.vocabulary, tuple(counts), tuple(said))
 
-    def _wrote(self, choice: dict[str, Any], vocabulary: Vocabulary) -> dict[str, Any] | None:
-        if choice["reason"] is None and "engine_steps" in self.meta:
+    def _wrote(self, choice: _Choice, vocabulary: Vocabulary) -> Wrote | None:
+        if choice.reason is None and self.meta.engine_steps is not None:
             return None
         hidden: set[int] = set()
         if self.parser() is None and self.request.get("skip_special_tokens") is not False:
             hidden |= set(vocabulary.facts.special.values())
-        pieces = (vocabulary.pieces[token] for token in choice["ids"] if token not in hidden)
+        pieces = [vocabulary.pieces[token] for token in choice.ids if token not in hidden]
         text = b"".join(pieces).decode("utf-8", "replace")
-        stops = self.request.get("stop") or []
+        stops: str | list[str] = self.request.get("stop") or []
         for stop in [stops] if isinstance(stops, str) else stops:
             text = text.partition(stop)[0]
-        prompt = self.meta.get("prompt_token_ids") or []
+        prompt = self.meta.prompt_token_ids or []
         (event,) = vocabulary.joined([PromptInput(tuple(prompt), "", len(prompt))])
         assert isinstance(event, PromptInput)
-        found = wrote(self.parser(), text, event.tail, self._schemas())
-        if found is None:
-            return None
-        return {"reasoning": found.reasoning, "content": found.content, "calls": [list(call) for call in found.calls]}
+        return wrote(self.parser(), text, event.tail, self._schemas())
 
     def _schemas(self) -> dict[str, Any]:
         if self.request.get("tool_choice") == "none":
             return {}
-        tools = [tool.get("function", tool) for tool in self.request.get("tools") or []]
-        return {
-            tool["name"]: (tool.get("parameters") or tool.get("input_schema") or {}).get("properties", {})
-            for tool in tools
-        }  # fmt: skip
+        tools: list[dict[str, Any]] = self.request.get("tools") or []
+        found: dict[str, Any] = {}
+        for tool in tools:
+            function: dict[str, Any] = tool.get("function", tool)
+            schema: dict[str, Any] = function.get("parameters") or function.get("input_schema") or {}
+            found[function["name"]] = schema.get("properties", {})
+        return found
 
 
 def _int(value: Any) -> int | None:
@@ -179,10 +237,6 @@ def _int(value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError):
         return None
-
-
-def _choice(ids: list[int], reason: str | None, cap: int | None) -> dict[str, Any]:
-    return {"ids": ids, "reason": reason, "cap": cap}
 
 
 def made(source: _Source, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -197,17 +251,16 @@ def made(source: _Source, vocabulary: Vocabulary) -> dict[str, Any]:
         body = body.replace(old, new)
         whole = whole and whole.replace(old, new)
         request = {**request, "model": new.decode()}
-    engine = source.engine()
-    http = source.meta["http"]
+    meta, engine = source.meta, source.engine()
     return {
-        "server": f"{SERVERS[source.meta['engine']]} {source.meta['version']}",
-        "protocol": _PROTOCOLS[source.meta["api"]],
+        "server": f"{SERVERS[meta.engine]} {meta.version}",
+        "protocol": _PROTOCOLS[meta.api],
         "parser": source.parser(),
-        "marked": "client_closed" if http["client_aborted"] else None,
-        "http": {"status": http["status"], "headers": [[name.lower(), value] for name, value in http["headers"]]},
+        "marked": "client_closed" if meta.http.client_aborted else None,
+        "http": {"status": meta.http.status, "headers": [(name.lower(), value) for name, value in meta.http.headers]},
         "writes": writes,
-        "engine": engine,
-        "script": source.script(engine, vocabulary),
+        "engine": msgspec.to_builtins(engine),
+        "script": msgspec.to_builtins(source.script(engine, vocabulary)),
         "request": request,
         "whole": None if whole is None else whole.decode(),
         "body": body.decode(),
@@ -232,7 +285,7 @@ def kept(vocabulary: Vocabulary, ids: Iterable[int]) -> dict[str, Any]:
         except UnicodeDecodeError:
             raw[str(token)] = piece.hex()
     return {"size": len(vocabulary.pieces), "eos": facts.eos, "special": special, "added": added, "pieces": pieces,
-            "bytes": raw}  # fmt: skip
+            "parts": raw}  # fmt: skip
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -263,11 +316,11 @@ def main() -> None:
         source = _Source(asked.captures, named[name])
         if source.vocabulary not in loaded:
             loaded[source.vocabulary] = Vocabulary.load(str(asked.models / source.vocabulary))
-        capture = made(source, loaded[source.vocabulary])
-        _write(asked.to / f"{name}.json", capture)
-        engine = capture["engine"] or {"choices": {}, "prompt_ids": []}
+        _write(asked.to / f"{name}.json", made(source, loaded[source.vocabulary]))
         ids = used.setdefault(source.vocabulary, set())
-        ids.update(engine["prompt_ids"], *(each["ids"] for each in engine["choices"].values()))
+        engine = source.engine()
+        if engine is not None:
+            ids.update(engine.prompt_ids, *(choice.ids for choice in engine.choices.values()))
     folder = KEPT if asked.to == FOLDER else asked.to / "vocabularies"
     folder.mkdir(exist_ok=True)
     for name, vocabulary in loaded.items():

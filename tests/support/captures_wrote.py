@@ -78,7 +78,7 @@ def _hermes(text: str, calls: Calls, _schemas: Schemas) -> str:
                 calls.append((named[1], body[named.end() :].partition('"arguments":')[2].strip()))
             return ""
         # Null, and no arguments at all, are none; "parameters" is another word for them.
-        given = value.get("arguments", value.get("parameters")) or {}
+        given: Any = value.get("arguments", value.get("parameters")) or {}
         calls.append((value["name"], json.dumps(given, ensure_ascii=False)))
         return ""
 
@@ -89,10 +89,10 @@ def _hermes(text: str, calls: Calls, _schemas: Schemas) -> str:
 def _json_calls(text: str, calls: Calls, key: str) -> bool:
     """The text is a call, or a list of calls, and nothing else."""
     try:
-        value: Any = json.loads(text)
+        value: Any = json.loads(text if text.startswith("[") else f"[{text}]")
     except ValueError:
         return False
-    entries: list[Any] = value if isinstance(value, list) else [value]
+    entries: list[Any] = value
     if not all(isinstance(entry, dict) and "name" in entry for entry in entries):
         return False
     calls += [(entry["name"], json.dumps(entry.get(key, {}), ensure_ascii=False)) for entry in entries]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tests.support.captures import Capture, captures, twin, without_ids
+from tests.support.vocabularies import vocabulary
 
 Headers = list[tuple[str, str]]
 
@@ -118,18 +119,66 @@ def looked_up(capture: Capture, pages: dict[str, Any], path: str) -> Response:
 def response(asked: Asked, capture: Capture, how: How) -> Response:
     """What a POST is told."""
     body: Any = asked.json
-    wants_ids = body.get("return_token_ids") is True
-    refused = _refusal(capture, how, stream=body.get("stream") is True) if wants_ids else None
+    if asked.path == "/generate":
+        if not capture.server.startswith("SGLang") or capture.script is None:
+            return _json(404, {"detail": "Not Found"})
+        return _played(capture, generated(capture, body), how)
+    refused = None
+    if body.get("return_token_ids") is True:
+        refused = _refusal(capture, how, stream=body.get("stream") is True)
     if refused is not None:
         return refused
     if body.get("stream") is not True and capture.whole is not None and capture.request.get("stream"):
         return _json(200, capture.whole.encode())
-    if wants_ids or not capture.request.get("return_token_ids"):
+    if _wants_ids(body) or not _wants_ids(capture.request):
         return _played(capture, capture.chunks(), how)
     other = twin(capture.name)
     if other is not None:
         return _played(other, other.chunks(), how)
     return _played(capture, without_ids(capture), how)
+
+
+def _wants_ids(body: dict[str, Any]) -> bool:
+    fields = ("return_token_ids", "return_output_ids_in_sglext", "return_input_ids_in_sglext")
+    return any(body.get(field) is True for field in fields)
+
+
+def generated(capture: Capture, body: dict[str, Any]) -> list[bytes]:
+    """The events of SGLang's own ``/generate`` for the same steps: all ids and all text so far in each. Put together
+    from what the capture's meta says the engine was given; no capture has them."""
+    assert capture.script is not None
+    assert capture.engine is not None
+    kept, sampling = vocabulary(capture.script.vocabulary), body.get("sampling_params", {})
+    skipped = set(kept.special.values()) if sampling.get("skip_special_tokens", True) else set[int]()
+    steps = {choice: iter(capture.steps_of(choice)) for choice in capture.engine.choices}
+    said: dict[int, list[int]] = {choice: [] for choice in steps}
+    events: list[bytes] = []
+    for choice, _ in capture.script.steps:
+        ids, whole = said[choice], capture.engine.choices[choice]
+        ids += next(steps[choice])
+        over = len(ids) == len(whole.ids)
+        ended = over and whole.reason == "eos"
+        pieces = [kept.piece(token) for token in ids[: len(ids) - ended] if token not in skipped]
+        event = {
+            "index": choice,
+            "text": b"".join(pieces).decode("utf-8", "ignore"),
+            "output_ids": ids,
+            "meta_info": {
+                "id": "0" * 32,
+                "finish_reason": _finish(whole.reason, ids) if over else None,
+                "prompt_tokens": len(body.get("input_ids", ())),
+                "completion_tokens": len(ids),
+                "cached_tokens": 0,
+            },
+        }
+        events.append(b"data: %b\n\n" % json.dumps(event, ensure_ascii=False).encode())
+    return [*events, b"data: [DONE]\n\n"]
+
+
+def _finish(reason: str | None, ids: list[int]) -> dict[str, Any] | None:
+    if reason == "length":
+        return {"type": "length", "length": len(ids)}
+    return None if reason is None else {"type": "stop", "matched": ids[-1]}
 
 
 def _refusal(capture: Capture, how: How, *, stream: bool) -> Response | None:

@@ -36,6 +36,7 @@ from tests.support.captures import PATHS, Capture
 from tests.support.vocabularies import Kept, vocabulary
 
 Last = End | ErrorInput | AbortInput
+END = End()
 
 
 def frames_of(capture: Capture) -> list[Frame]:
@@ -49,7 +50,7 @@ def frames_of(capture: Capture) -> list[Frame]:
 
 
 def relayed(
-    capture: Capture, *, parser: str | None = None, pieces: bool = True, depth: Any = "tokens", last: Last = End(),
+    capture: Capture, *, parser: str | None = None, pieces: bool = True, depth: Any = "tokens", last: Last = END,
     state: State = "closed", **facts: Any,
 ) -> Trace:  # fmt: skip
     """The session of a capture. Its tokens are those that the stream tells; of a server that tells none, those of the

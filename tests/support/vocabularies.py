@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,21 +45,21 @@ TEMPLATES: dict[str, str] = {
 
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is kept of a vocabulary. ``size``: one more than its last id; ``special``, ``added``: text → id; ``pieces``:
-    id → text; ``bytes``: id → hex, of what is no whole character."""
+    id → text; ``parts``: id → hex, of what is no whole character."""
 
     size: int
     eos: tuple[int, ...]
     special: dict[str, int]
     added: dict[str, int]
     pieces: dict[int, str]
-    bytes: dict[int, str]
+    parts: dict[int, str]
 
     def piece(self, token: int) -> bytes:
         """The bytes of an id; raises KeyError for one that no capture has."""
         if token in self.pieces:
             return self.pieces[token].encode()
-        if token in self.bytes:
-            return bytes.fromhex(self.bytes[token])
+        if token in self.parts:
+            return bytes.fromhex(self.parts[token])
         return self._marked[token]
 
     @property
@@ -78,7 +79,7 @@ def tokenizer_folder(name: str, to: Path, template: str | None = None) -> Path:
     kept = vocabulary(name)
     chars = {byte: char for char, byte in bytes_of_unicode().items()}
     marked = {**kept.special, **kept.added}
-    known = {token: "".join(chars[byte] for byte in kept.piece(token)) for token in (*kept.pieces, *kept.bytes)}
+    known = {token: "".join(chars[byte] for byte in kept.piece(token)) for token in (*kept.pieces, *kept.parts)}
     known |= {token: text for text, token in marked.items()}
     known.setdefault(kept.size - 1, "<last>")
     vocab = {text: token for token, text in sorted(known.items())}
@@ -90,7 +91,7 @@ def tokenizer_folder(name: str, to: Path, template: str | None = None) -> Path:
     ]  # fmt: skip
     to.mkdir(parents=True, exist_ok=True)
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    model = {"type": "BPE", "vocab": vocab, "merges": []}
+    model: dict[str, Any] = {"type": "BPE", "vocab": vocab, "merges": []}
     (to / "tokenizer.json").write_text(
         json.dumps({
             "version": "1.0", "added_tokens": added, "pre_tokenizer": level, "decoder": level, "model": model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Generator
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.support.captures import PATHS, Capture, captures
 from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
 from tests.support.proxies import ended, latest, post, proxied
-from tests.support.server import Running, replayed
+from tests.support.server import PATIENCE, Running, eventually, replayed
 from tests.support.validated import assert_clean
 from tests.support.vocabularies import tokenizer_folder
 
@@ -159,3 +160,39 @@ def test_a_request_that_we_cannot_serve(proxy: Running) -> None:
     capture = captures()["vllm_qwen3_hermes-tool_multitoken"]
     got = post(proxy.address, PATHS["chat"], request(capture, temperature="warm"))
     assert (got.status, json.loads(got.body)["error"]["param"]) == (400, "temperature")
+
+
+def test_a_stop_string_that_only_we_look_for(upstream: Playback, proxy: Running) -> None:
+    """In a scope that the upstream knows nothing of: the choice ends on the step that completes it, and the upstream is
+    not read any further."""
+    capture = captures()["vllm_qwen3_hermes-reasoning_multitoken"]
+    first = capture.data.index(b"capital is")
+    upstream.play(capture, How(stall=capture.data.index(b"\n\n", first) + 2))
+    before, left = ended(proxy), upstream.left
+    body = request(capture, stream=True, stop=["The capital"], stop_scopes=["content"], include_reasoning=True)
+    got = post(proxy.address, PATHS["chat"], body)
+    chunks = [json.loads(block[6:]) for block in got.body.split(b"\n\n") if block.startswith(b"data: {")]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(choice["delta"].get("content") or "" for choice in choices).strip() == ""
+    assert choices[-1]["finish_reason"] == "stop"
+    assert got.body.endswith(b"data: [DONE]\n\n")
+    inputs = latest(proxy, before + 1).events("input", "engine")
+    assert (inputs[-2].reason, inputs[-2].stop) == ("stop", "The capital")
+    assert inputs[-1].completion == sum(len(event.ids) for event in inputs if isinstance(event, TokensInput))
+    assert "stop" not in upstream.asked[-1].json
+    eventually(lambda: True if upstream.left > left else None)
+
+
+def test_a_comment_while_the_upstream_is_silent(upstream: Playback, proxy: Running) -> None:
+    """Our stages make the response, so it is never silent for longer than was promised, before its head as well."""
+    capture = captures()["vllm_qwen3_hermes-reasoning_multitoken"]
+    upstream.play(capture, How(silent=True))
+    body = request(capture, stream=True, stream_options={"keep_alive": 0.2})
+    host, _, port = proxy.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as client:
+        head = f"POST {PATHS['chat']} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        client.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        came = b""
+        while came.count(b": keep-alive") < 3:
+            came += client.recv(1 << 16)
+    assert came.startswith(b"HTTP/1.1 200")

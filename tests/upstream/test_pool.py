@@ -126,7 +126,10 @@ async def test_not_more_often_than_the_settings_say() -> None:
 
 
 async def test_of_several_the_next_one_is_asked_first_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "_BACKOFF", lambda _: PATIENCE)
+    def long(state: Any) -> float:
+        return PATIENCE
+
+    monkeypatch.setattr(pools, "_BACKOFF", long)
     with upstream(NO_ANSWER) as first, upstream(says(plain(b"x"))) as second:
         async with Pool([settings(refusing(), "a"), settings(first.url, "b"), settings(second.url, "c")]) as pool:
             assert await asked(pool) == ("c", 200, b"x")
@@ -230,7 +233,6 @@ async def test_who_is_cancelled_while_it_waits_asks_no_more() -> None:
 @pytest.mark.parametrize("status", [200, 404, 503])
 async def test_who_was_down_is_up_again_with_any_answer(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "LOOK_EVERY", 0.02)
-    looked = anyio.Event()
 
     def health(peer: Peer) -> None:
         assert peer.asked()[:2] == ("GET", "/health")
@@ -245,8 +247,6 @@ async def test_who_was_down_is_up_again_with_any_answer(status: int, monkeypatch
             with anyio.fail_after(PATIENCE):
                 while one.state == "down":  # noqa: ASYNC110  # the pool's own task changes it
                     await anyio.sleep(0.01)
-            looked.set()
-            assert one.state == "up"
     assert server.opened == 4
 
 

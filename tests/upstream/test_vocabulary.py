@@ -66,7 +66,7 @@ def test_ids_have_the_bytes_of_the_real_vocabulary(name: str, tmp_path: Path) ->
     kept = vocabulary(name)
     loaded = Vocabulary.load(str(tokenizer_folder(name, tmp_path)))
     assert len(loaded.pieces) == kept.size
-    for token in (*kept.pieces, *kept.bytes, *kept.special.values(), *kept.added.values()):
+    for token in (*kept.pieces, *kept.parts, *kept.special.values(), *kept.added.values()):
         assert loaded.pieces[token] == kept.piece(token)
     facts = loaded.facts
     assert (facts.special, facts.added, facts.eos) == (kept.special, kept.added, kept.eos)
@@ -99,8 +99,11 @@ def test_the_pieces_of_what_was_captured_are_its_text(name: str, tmp_path: Path)
 
 
 def _text_of(body: Any) -> str | None:
-    [choice] = body.get("choices") or [{}]
-    return choice.get("text") or choice.get("message", {}).get("content")
+    choices: list[Any] = body.get("choices", [])
+    for choice in choices:
+        said: str | None = choice["text"] if "text" in choice else choice["message"]["content"]
+        return said
+    return None
 
 
 def test_by_folder_by_file_and_by_another_name(folder: Path, tmp_path: Path) -> None:
@@ -118,9 +121,12 @@ def test_a_name_that_is_in_the_local_cache(folder: Path, tmp_path: Path, monkeyp
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text("abc")
     hub: Any = importlib.import_module("huggingface_hub")
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
     look = hub.try_to_load_from_cache
-    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda name, file: look(name, file, cache_dir=tmp_path))
+
+    def there(name: str, file: str) -> Any:
+        return look(name, file, cache_dir=tmp_path)
+
+    monkeypatch.setattr(hub, "try_to_load_from_cache", there)
     assert Vocabulary.load("org/name").facts.added["<tool_call>"] == TOOL_CALL
 
 
@@ -185,7 +191,7 @@ def test_what_cannot_be_loaded(where: str, says: str, tmp_path: Path, monkeypatc
         Path(name).mkdir()
     Path("broken", "tokenizer.json").write_text("{")
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
-    words = {"version": "1.0", "added_tokens": [], "model": model}
+    words: dict[str, Any] = {"version": "1.0", "added_tokens": [], "model": model}
     Path("words", "tokenizer.json").write_text(json.dumps(words))
     Path("notes.json").write_text('["no tokenizer"]')
     with pytest.raises(EngineLoadError) as caught:
@@ -199,7 +205,10 @@ def test_a_name_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def unreachable(*_: Any, **__: Any) -> None:
         raise ConnectionError("no network here")
 
-    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_, **__: None)
+    def absent(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(hub, "try_to_load_from_cache", absent)
     monkeypatch.setattr(hub, "get_hf_file_metadata", unreachable)
     with pytest.raises(EngineLoadError, match=r"cannot be reached .* not in the local cache: no network here"):
         Vocabulary.load("org/name")
