@@ -24,8 +24,8 @@ _OWN = ("depth", "tokenizer", "key_env", "connect_timeout", "first_token_timeout
 _OPTIONS = (
     click.option("--upstream", default=None, metavar="URL|FILE",
                   help="upstream: a server's URL, or a TOML file that names several (docs/proxy.md)."),
-    click.option("--depth", type=click.Choice(["auto", "tokens", "text", "verbatim"]), default="auto", show_default=True,
-                  help="upstream: the most that is recorded of what the model wrote."),
+    click.option("--depth", type=click.Choice(["auto", "tokens", "text", "verbatim"]), default="auto",
+                 show_default=True, help="upstream: the most that is recorded of what the model wrote."),
     click.option("--tokenizer", default=None, metavar="T",
                   help="upstream: its model's tokenizer, a folder, file or name; without it ids stay ids."),
     click.option("--key-env", default=None, metavar="NAME",

@@ -69,7 +69,7 @@ class Host:
             yield
 
     def finish_by(self, deadline: float) -> None:
-        """Until when, on the event loop's clock, what is due after a session's end may be done once the server stops."""
+        """Until when, on the event loop's clock, what follows the end of sessions may be done once the server stops."""
         self.validator.finish_by(deadline)
         self.shadows.finish_by(deadline)
 

@@ -287,7 +287,8 @@ def _log(session: Session, writer: FrameWriter) -> None:
     aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ", detached" if writer.missed else ""
     log.info(
         "POST %s %s: session %.14s, %s, %.0f ms%s%s",
-        session.path, writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed, aborted,
+        session.path, writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed,
+        aborted,
     )  # fmt: skip
 
 

@@ -83,19 +83,22 @@ def call(name: str, arguments: str) -> str:
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
-_PLAIN = Written(
-    "High tide is at six \u2014 \u6f6e\U0001f30a.", Meant(content="High tide is at six \u2014 \u6f6e\U0001f30a.")
-)
+_NO_THOUGHT = "<think>\n\n</think>\n\n"
+"""What the model writes before an answer that it does not think about. Without it both servers' own parsers take the
+whole answer for reasoning."""
+_TEXT = "High tide is at six \u2014 \u6f6e\U0001f30a."
+_BARE = Written(_TEXT, Meant(content=_TEXT))
+_PLAIN = Written(_NO_THOUGHT + _TEXT, Meant(content=_TEXT))
 _THOUGHT = "Two a day,\n\nso one in twelve hours."
 _THINKS = Written(f"<think>\n{_THOUGHT}\n</think>\n\nAt six.", Meant(_THOUGHT, "At six."))
 _ONE = Meant(content="Let me look.", calls=(("tide", {"port": "Br\u00e9st", "day": 3}),))
 _TWO = Meant(content="Let me look.", calls=(("tide", {"port": "Brest"}), ("moon", {})))
-_CALL = Written("Let me look.\n" + call("tide", '{"port": "Br\u00e9st", "day": 3}'), _ONE)
-_CALLS = Written("Let me look.\n" + call("tide", '{"port": "Brest"}') + "\n" + call("moon", "{}"), _TWO)
+_CALL = Written(_NO_THOUGHT + "Let me look.\n" + call("tide", '{"port": "Br\u00e9st", "day": 3}'), _ONE)
+_CALLS = Written(_NO_THOUGHT + "Let me look.\n" + call("tide", '{"port": "Brest"}') + "\n" + call("moon", "{}"), _TWO)
 _AFTER = Meant("So.", "Let me look.", (("moon", {}),))
 _ALL = Written("<think>\nSo.\n</think>\n\nLet me look.\n" + call("moon", "{}"), _AFTER)
 _LONG = Written(" ".join(["tick tock"] * 400), Meant())
-_FAILS = Written("High tide is", Meant(content="High tide is"), end="error")
+_FAILS = Written(_NO_THOUGHT + "High tide is", Meant(content="High tide is"), end="error")
 
 
 def _several(one: Written, step: int | None) -> Written:
@@ -103,6 +106,7 @@ def _several(one: Written, step: int | None) -> Written:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("no thought at all", (_BARE,)),
     Scenario("content", (_PLAIN,)),
     Scenario("content whole", (_PLAIN,), {"stream": False}),
     Scenario("content multi-token", (_several(_PLAIN, None),)),
@@ -122,7 +126,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "n2 multi-token", (_several(_CALL, None), _several(_ALL, 5)), {"n": 2, "temperature": 1, "tools": TOOLS}
     ),
     Scenario("logprobs", (_PLAIN,), {"logprobs": True, "top_logprobs": 2}),
-    Scenario("length", (Written(_PLAIN.text, Meant(content="High tide is at")),), {"max_tokens": 4}),
+    Scenario("length", (Written(_PLAIN.text, Meant(content="High tide is at")),), {"max_tokens": 8}),
     Scenario("ids asked for", (_CALL,), {"tools": TOOLS, "return_token_ids": True}),
     Scenario("error midway", (_FAILS,)),
     Scenario("client leaves", (_LONG,), leaves=True),

@@ -4,6 +4,7 @@ folder made of one is a tokenizer that transformers loads, with these ids."""
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,10 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def vocabulary(name: str) -> Kept:
-    """By name."""
-    return msgspec.json.decode((VOCABULARIES / f"{name}.json").read_bytes(), type=Kept)
+    """By name; that of all captures, where CAPTURES has them (see ``captures``)."""
+    more = Path(os.environ.get("CAPTURES", VOCABULARIES), "vocabularies", f"{name}.json")
+    path = more if more.exists() else VOCABULARIES / f"{name}.json"
+    return msgspec.json.decode(path.read_bytes(), type=Kept)
 
 
 def tokenizer_folder(name: str, to: Path, template: str | None = None) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import anyio
-import anyio.to_thread
 import pytest
 
 from pipeline.upstream.errors import UpstreamFault

@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp.resolver
 import anyio
-import anyio.to_thread
 import pytest
 
 from pipeline.upstream.errors import UpstreamFault

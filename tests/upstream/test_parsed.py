@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stages.events import TokensInput
+from store.api import Trace
 from tests.support.captures import PATHS, Capture, captures
 from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
@@ -77,6 +78,11 @@ def proxy(upstream: Playback, tmp_path_factory: pytest.TempPathFactory) -> Gener
     # What our stages made keeps the rules, but for those that the model broke, and replays the same.
     assert_clean(running.store, {"INV-032", "INV-036", "INV-037", "INV-038", "INV-055"})
     assert {result.session: result.verdict for result in replayed(running.store) if result.verdict != "same"} == {}
+
+
+def relayed(trace: Trace) -> bool:
+    assert trace.opening.upstream is not None
+    return trace.opening.upstream.relayed
 
 
 def request(capture: Capture, **fields: Any) -> bytes:
@@ -148,11 +154,11 @@ def test_what_fails_upstream_is_the_clients_error(upstream: Playback, proxy: Run
     before = ended(proxy)
     got = post(proxy.address, PATHS["chat"], request(capture))
     assert (got.status, json.loads(got.body)["error"]["code"]) == (500, "upstream_cut")
-    assert latest(proxy, before + 1).opening.upstream.relayed is False
+    assert not relayed(latest(proxy, before + 1))
     # And once it is back our stages make the response again.
     upstream.play("vllm_plain-plain")
     assert b'"reasoning_content"' not in post(proxy.address, PATHS["chat"], request(capture)).body
-    assert latest(proxy, before + 2).opening.upstream.relayed is False
+    assert not relayed(latest(proxy, before + 2))
 
 
 def test_a_request_that_we_cannot_serve(proxy: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from replay.evidence import evidence_of
 from stages.protocols.rules import check
 from store.api import Trace
 from tests.support.captures import PATHS, captures
-from tests.support.playback import How, Playback, playback
+from tests.support.playback import Playback, playback
+from tests.support.playback_answers import How
 from tests.support.proxies import ended, latest, post, proxied
 from tests.support.server import Running, eventually
 from tests.support.vocabularies import tokenizer_folder
@@ -90,6 +92,27 @@ def test_an_answer_that_was_cut_is_made_again(upstream: Playback, proxy: Running
     trace = session(upstream, proxy, "vllm_hermes-marker_as_text_tools", How(cut=cut))
     result = replayed(proxy, trace)
     assert set(result.layers.values()) <= {"same", "restyled"}
+    assert check(evidence_of(trace, effort=True)).errors == ()
+
+
+def test_a_client_that_left(upstream: Playback, proxy: Running) -> None:
+    """The upstream goes on to wait; its answer is closed, and what came of it is made again."""
+    capture = captures()["vllm_hermes-marker_as_text_tools"]
+    upstream.play(capture, How(stall=4000))
+    body = json.dumps({**capture.request, "model": "qwen3"}).encode()
+    before = ended(proxy)
+    host, _, port = proxy.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as client:
+        head = f"POST {PATHS['chat']} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        received = b""
+        while b"data: " not in received:
+            received += client.recv(4096)
+    trace = latest(proxy, before + 1)
+    assert trace.info.state == "aborted"
+    result = replayed(proxy, trace)
+    assert (result.layers["upstream"], result.layers["relay"]) == ("same", "same")
+    assert result.verdict in ("same", "restyled")
     assert check(evidence_of(trace, effort=True)).errors == ()
 
 
