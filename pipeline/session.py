@@ -118,6 +118,11 @@ class Session:
         self._frames_in, self.frames = self._channel()
 
     @property
+    def broken(self) -> bool:
+        """Its response ended before it was whole, and nothing in it says so: our stages always say so."""
+        return False
+
+    @property
     def keep_alive(self) -> float:
         """Seconds of silence before a comment; 0: never."""
         return self._keep_alive

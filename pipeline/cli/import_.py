@@ -63,6 +63,8 @@ def _tell(counts: Counter[str], store: str, changes: Changes | None) -> None:
     if changes is None or changes.vocabulary is None:
         return
     click.echo(f"the ids of {changes.joined} have their bytes now")
+    if changes.others:
+        click.echo(f"Note: {changes.others} had been read with another tokenizer, and stay as they are", err=True)
     if changes.vocabulary.unknown:
         lacking = f"{changes.vocabulary.unknown} ids are not in this tokenizer, and their steps have no bytes"
         click.echo(f"Note: {lacking}: is it the model's own?", err=True)
@@ -95,11 +97,12 @@ def _outcome(found: Trace | Unreadable, target: EventStore, changes: Changes | N
 
 class Changes:
     """What a copy says beyond its source. Only sessions that were relayed change: what our own stages served was made
-    of the inputs as they are. ``joined``: sessions so far whose ids got their bytes."""
+    of the inputs as they are. ``joined``: sessions so far whose ids got their bytes; ``others``: those that had another
+    tokenizer already."""
 
     def __init__(self, vocabulary: Vocabulary | None, parser: str | None) -> None:
         self.vocabulary = vocabulary
-        self.joined = 0
+        self.joined = self.others = 0
         self._parser = parser
 
     def made(self, found: Trace) -> Trace:
@@ -108,7 +111,7 @@ class Changes:
         if opening.upstream is None or not opening.upstream.relayed:
             return found
         inputs = found.records.get(("input", "engine"), [])
-        joined = self._joined(inputs)
+        joined = self._joined(opening, inputs)
         facts = opening.tokenizer
         if self.vocabulary is not None and joined != inputs:
             self.joined += 1
@@ -124,8 +127,12 @@ class Changes:
             kept["input", "engine"] = joined
         return _seen_again(Trace(opening=changed, info=info, records=kept), found.info.shadows)
 
-    def _joined(self, inputs: list[Record]) -> list[Record]:
+    def _joined(self, opening: Opening, inputs: list[Record]) -> list[Record]:
         if self.vocabulary is None:
+            return inputs
+        if opening.tokenizer.hash not in (None, self.vocabulary.facts.hash):
+            # What has bytes of another tokenizer gets none of this one beside them.
+            self.others += 1
             return inputs
         events = self.vocabulary.joined([record.event for record in inputs])
         return [msgspec.structs.replace(record, event=event) for record, event in zip(inputs, events, strict=True)]

@@ -43,6 +43,10 @@ class Link(Protocol):
         """Close now, whatever is unsent, and return when it is closed. Idempotent."""
         ...
 
+    async def close(self) -> None:
+        """Close behind what was written, and return when it is closed. Idempotent."""
+        ...
+
 
 def link_of(scope: Scope) -> Link | None:
     """The connection of a request; None under a server that does not tell."""
@@ -101,6 +105,11 @@ class Connection(Guarded):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()
             await self._lost.wait()
+
+    async def close(self) -> None:
+        """See Link."""
+        self.transport.close()
+        await self._lost.wait()
 
 
 def connection(patience: float) -> type[Connection]:

@@ -16,11 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from pipeline import ids
 from pipeline.config import Config
 from pipeline.engines.base import SHUTDOWN
+from pipeline.http.connection import link_of
 from pipeline.http.host import Host, crashed, http_exception, json_response, middleware
 from pipeline.http.serve import FrameWriter, read_body
 from pipeline.recorder import Recorder
@@ -28,10 +29,10 @@ from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import downward
 from pipeline.upstream.pool import Pool
-from pipeline.upstream.sessions import Request, Sessions
+from pipeline.upstream.sessions import Request, Sessions, while_there
 from pipeline.vocabulary import Vocabulary
 from stages.errors import RequestError
-from stages.events import ErrorInput, FailureKind
+from stages.events import Block, Body, ErrorInput, FailureKind, Head
 from stages.opening import Opening
 from stages.stage import fold
 from stages.upstream.asked import model_of
@@ -120,25 +121,31 @@ class Proxy(Host):
     # --- what is no session -----------------------------------------------------------------------------------------
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "GET" and scope["path"] == "/v1/models" and len(self.pool.upstreams) > 1:
-            await json_response(await self.pool.models(_headers(scope)))(scope, receive, send)
-            return
-        body = _body(receive) if _has_body(scope) else b""
+        upload = _Upload(receive, there=_has_body(scope))
+        refused = await while_there(upload.behind, lambda: self._passed(scope, upload, send))
+        if isinstance(refused, ErrorInput):
+            raise _Refused(refused)
+
+    async def _passed(self, scope: Scope, upload: _Upload, send: Send) -> ErrorInput | None:
+        """Ask, and pass on the answer; why there is none."""
+        writer = FrameWriter(send, link_of(scope), self.stall.after)
+        headers = _headers(scope)
+        body = upload.parts() if upload.there else b""
         try:
-            _, answer = await self.pool.ask(
-                self.pool.choose(None), scope["method"], _target(scope), _headers(scope), body
-            )
+            if scope["method"] == "GET" and scope["path"] == "/v1/models" and len(self.pool.upstreams) > 1:
+                await _tell(await self.pool.models(headers), writer)
+                return None
+            _, answer = await self.pool.ask(self.pool.choose(None), scope["method"], _target(scope), headers, body)
         except UpstreamFault as fault:
-            raise _Refused(fault.input()) from fault
+            return fault.input()
+        except _Left:
+            return None
         try:
-            async with anyio.create_task_group() as tasks:
-                if not _has_body(scope):
-                    tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                await _copy(answer, send)
-                tasks.cancel_scope.cancel()
+            await _copy(answer, writer)
         finally:
             with anyio.CancelScope(shield=True):
                 await answer.close()
+        return None
 
     async def health(self, request: HttpRequest) -> Response:
         """GET /health: 200 while an upstream can be reached, as far as is known, else 503."""
@@ -176,32 +183,57 @@ async def _answer(error: ErrorInput, protocol: str, send: Send) -> None:
     await writer.finish()
 
 
-async def _copy(answer: Exchange, send: Send) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in downward(answer.headers)]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+async def _copy(answer: Exchange, writer: FrameWriter) -> None:
     try:
+        await writer.write([Head(answer.status, tuple(downward(answer.headers)))])
         while data := await answer.read():
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await writer.write([Block(data)])
+        await writer.finish()
     except UpstreamFault:
-        # Nothing can be said any more: the connection is closed before the body is whole.
-        return
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        # Nothing can be said any more.
+        await writer.break_off()
+    except OSError:
+        await writer.drop()
 
 
-async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+async def _tell(value: object, writer: FrameWriter) -> None:
+    made = json_response(value)
+    headers = tuple((name.decode("latin-1"), item.decode("latin-1")) for name, item in made.raw_headers)
+    await writer.write([Head(200, headers), Body(bytes(made.body))])
+    await writer.finish()
 
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        yield message.get("body", b"")
-        if not message.get("more_body", False):
-            return
+class _Left(Exception):
+    """The client left before its request was whole: nobody is to take what came of it for all."""
+
+
+class _Upload:
+    """A request's body on its way up. ``there``: there is one."""
+
+    def __init__(self, receive: Receive, *, there: bool) -> None:
+        self.there = there
+        self._receive = receive
+        self._over = anyio.Event()
+        if not there:
+            self._over.set()
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises _Left."""
+        try:
+            more = True
+            while more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise _Left
+                yield message.get("body", b"")
+                more = message.get("more_body", False)
+        finally:
+            self._over.set()
+
+    async def behind(self) -> Message:
+        """What comes behind the body, see ASGI: that the client leaves."""
+        await self._over.wait()
+        return await self._receive()
 
 
 def _headers(scope: Scope) -> list[tuple[str, str]]:

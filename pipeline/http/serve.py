@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -61,6 +62,11 @@ class Session(Protocol):
     @property
     def ended(self) -> bool:
         """It came to an end of its own: what is still to come are the last frames."""
+        ...
+
+    @property
+    def broken(self) -> bool:
+        """Its response has ended before it was whole, and nothing in it says so."""
         ...
 
     @property
@@ -156,6 +162,7 @@ class Stall(NamedTuple):
 
 
 WAIT = Stall()
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Stalled(OSError):
@@ -191,7 +198,7 @@ class FrameWriter:
         for frame in frames:
             match frame:
                 case Head(status=status, headers=headers):
-                    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+                    raw = _on_wire(status, headers)
                     await self._put({"type": "http.response.start", "status": status, "headers": raw})
                     self.status = status
                     self._handed(1)
@@ -212,6 +219,13 @@ class FrameWriter:
     async def finish(self) -> None:
         """End the body. Raises as ``write`` does."""
         await self._put({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def break_off(self) -> None:
+        """Close the connection behind what was written: the body is not whole, and nothing else can say so."""
+        self.gone = True
+        if self._link is not None:
+            with anyio.CancelScope(shield=True):
+                await self._link.close()
 
     async def drop(self) -> None:
         """Close the connection now: the client is not waited for any more."""
@@ -241,6 +255,17 @@ class FrameWriter:
             if idle == 4:
                 raise Stalled
         await link.drained()
+
+
+def _on_wire(status: int, headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """A head's fields as the server takes them: it refuses control characters, and the length of a body that there
+    cannot be (RFC 9110, 5.5 and 8.6, lets both be left out)."""
+    bodiless = status in (204, 304)
+    return [
+        (name.encode("latin-1"), _CONTROL.sub(b" ", value.encode("latin-1")))
+        for name, value in headers
+        if not (bodiless and name == "content-length")
+    ]
 
 
 async def serve_session(
@@ -304,12 +329,14 @@ async def _write_frames(session: Session, writer: FrameWriter, stall: Stall) -> 
                     held += batch
                 else:
                     await _write(session, writer, batch, stall)
-    if held:
+    if session.recorder.strict:
+        # There may be none: a response that another server has ended without a word.
         last = held if writer.gone else await _when_durable(session, held, writer.seq > 0)
-        await _write(session, writer, last, stall)
+        if last:
+            await _write(session, writer, last, stall)
     if writer.seq and not writer.gone:
         try:
-            await writer.finish()
+            await (writer.break_off() if session.broken else writer.finish())
         except OSError:
             await writer.drop()
 

@@ -87,6 +87,9 @@ class Client:
         self.busy += 1
         try:
             response = await request.sent(self._session, method, self._base.join(target), headers)
+            if not 200 <= response.status < 600:
+                response.close()
+                raise _NoStatus(response.status)
         except BaseException as error:
             fault = self._fault(error)
             self.busy -= 1
@@ -127,6 +130,8 @@ class Client:
                 return UpstreamFault("upstream_refused", f"{name} refused the connection.", away=True)
             case aiohttp.ClientResponseError() | aiohttp.InvalidURL():
                 return UpstreamFault("upstream_protocol", f"{name} sent something that is no HTTP response.")
+            case _NoStatus():
+                return UpstreamFault("upstream_protocol", f"{name} answered with the status {error}, which HTTP has not.")
             case aiohttp.ClientConnectionError() | OSError():
                 return UpstreamFault("upstream_cut", f"{name} closed the connection without an answer.", away=True)
             case ValueError():
@@ -137,6 +142,10 @@ class Client:
 
 class _Silent(Exception):
     """No head came in time."""
+
+
+class _NoStatus(Exception):
+    """The status is no final one: 101, though nothing else was asked for, or one beyond 599."""
 
 
 class _Request:

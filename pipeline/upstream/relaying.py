@@ -6,6 +6,7 @@ upstream ──reads──▶ frames ──RELAY──▶ whoever reads ``frames
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias
 
 import anyio
@@ -25,9 +26,12 @@ from stages.upstream.relay import RELAY
 
 Last: TypeAlias = End | ErrorInput | AbortInput
 """How a response ended."""
-_CLOSING = (b"data: [DONE]", b"event: message_stop", b"event: response.completed", b"event: response.incomplete",
-            b"event: response.failed")  # fmt: skip
-"""Blocks with which a client may think that it has all."""
+_CLOSING = re.compile(
+    rb"""(?:^|[\r\n])(?:\xef\xbb\xbf)?(?:data:[ ]?\[DONE\]|(?:event:[ ]?|data:[ ]?\{[ ]?"type":[ ]?")
+    (?:message_stop|response\.(?:completed|incomplete|failed))["\r\n])""",
+    re.VERBOSE,
+)
+"""In blocks with which a client may think that it has all."""
 
 
 class RelaySession:
@@ -54,6 +58,10 @@ class RelaySession:
         self.aborted_by: AbortBy | None = None
         self.last: Input | None = None
         self.ended = False
+        self.broken = False
+        """The response ended before it was whole, and cannot say so: it is compressed."""
+        self._begun = False
+        """Something of the response was given to the client."""
         self._answer = answer
         self._reader = reader
         self._relay = RELAY.start(opening)
@@ -75,6 +83,9 @@ class RelaySession:
 
     def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
         """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
+        if begun and self._reader.opaque:
+            self.broken = True
+            return []
         head: list[Any] = [Head(200, (("content-type", "text/event-stream"),))] if begun else []
         error = ErrorInput(failure.kind, failure.message, failure.code, failure.param)
         return fold(RELAY.start(self.opening), [*head, error])[len(head) :]
@@ -126,9 +137,12 @@ class RelaySession:
 
     async def _forward(self, frames: list[Frame]) -> None:
         made = self._relayed(frames)
-        if made:
-            await send(self._outbox, self._hold(made) if self.recorder.strict else made)
-        self._read(frames)
+        try:
+            if made:
+                await send(self._outbox, self._hold(made) if self.recorder.strict else made)
+        finally:
+            # Also where the client left while this waited for it: what came is recorded to its end.
+            self._read(frames)
 
     def _relayed(self, events: list[Any]) -> list[Frame]:
         """What the client gets of these; recorded."""
@@ -139,6 +153,7 @@ class RelaySession:
             causes += [self._taken] * (len(made) - len(causes))
             self._taken += not isinstance(event, Last)
         if made:
+            self._begun = True
             self._served(made, causes)
             withheld = self._reader.withheld
             if withheld and isinstance(made[0], Head):
@@ -149,7 +164,7 @@ class RelaySession:
     def _hold(self, frames: list[Frame]) -> list[Frame]:
         """In a strict session what closes the stream waits until all is on disk."""
         for place, frame in enumerate(frames):
-            if self._held or (isinstance(frame, Block) and frame.data.startswith(_CLOSING)):
+            if self._held or (isinstance(frame, Block) and _CLOSING.search(frame.data)):
                 self._held += frames[place:]
                 return frames[:place]
         return frames
@@ -164,4 +179,5 @@ class RelaySession:
         frames = self._reader.rest() if isinstance(self._answer, Exchange) else []
         self._read([*frames, last])
         self.ended = True
+        self.broken = self._begun and self._reader.opaque and isinstance(last, ErrorInput)
         await send(self._outbox, [*self._held, *self._relayed([*frames, last])])

@@ -37,6 +37,7 @@ from store import open_store
 from store.api import EventStore
 from tests.bench.grammars import bench_grammars
 from tests.bench.measure import TOKENS, Rows, per_token, pieces
+from tests.bench.proxy import bench_proxy
 from tests.bench.rules import bench_rules
 from tests.support.live import ListStream, opening
 
@@ -293,7 +294,7 @@ def main() -> None:
     """Run all and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", type=Path)
-    options.add_argument("--only", choices=["fold", "grammars", "rules", "live", "bytes", "http"])
+    options.add_argument("--only", choices=["fold", "grammars", "rules", "live", "bytes", "http", "proxy"])
     chosen = options.parse_args()
     rows: Rows = []
     parts = {
@@ -303,6 +304,7 @@ def main() -> None:
         "live": bench_live,
         "bytes": bench_bytes,
         "http": bench_http,
+        "proxy": bench_proxy,
     }
     for name, part in parts.items():
         if chosen.only in (None, name):

@@ -17,7 +17,7 @@ from stages.opening import TokenizerFacts
 from store import open_store, trace
 from store.api import Mode, Trace
 from tests.support.captures import captures
-from tests.support.upstream_traces import relayed, with_opening
+from tests.support.upstream_traces import relayed, with_opening, with_records
 from tests.support.vocabularies import tokenizer_folder, vocabulary
 
 Playhead = Callable[..., Result]
@@ -230,14 +230,18 @@ def test_what_our_own_stages_served_is_copied_as_it_is(recorded: Path, playhead:
     assert loaded(Path("playhead.db")) == before
 
 
-def test_bytes_that_are_there_stay(playhead: Playhead, tmp_path: Path) -> None:
+def test_bytes_of_another_tokenizer_stay_alone(playhead: Playhead, tmp_path: Path) -> None:
+    """Also where it left a step without: two vocabularies in one session would be no text."""
     found = relayed(captures()[HERMES])
+    first, *rest = found.records["input", "engine"]
+    bare = msgspec.structs.replace(first, event=msgspec.structs.replace(first.event, tail=""))
+    found = with_records(found, "input", "engine", [bare, *rest])
+    found = with_opening(found, tokenizer=msgspec.structs.replace(found.opening.tokenizer, hash="another"))
     stored(Path("source.db"), found)
     where = tokenizer_folder("glm45", tmp_path / "glm45")
-    playhead("import", "source.db", "--tokenizer", where)
-    [made] = loaded(Path("playhead.db")).values()
-    assert made.records["input", "engine"] == found.records["input", "engine"]
-    assert made.opening.tokenizer == found.opening.tokenizer
+    result = playhead("import", "source.db", "--tokenizer", where)
+    assert result.stderr == "Note: 1 had been read with another tokenizer, and stay as they are\n"
+    assert loaded(Path("playhead.db")) == loaded(Path("source.db"))
 
 
 # --- usage ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.captures import PATHS, captures
 from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
 from tests.support.proxies import Got, ended, latest, post, proxied
-from tests.support.server import Running
+from tests.support.server import PATIENCE, Running, eventually
 
 CHAT = "vllm_plain-stop_string_multitoken"
 CLIENTS = "sk-client-0123456789"
@@ -115,3 +116,13 @@ def test_what_is_no_session_passes(both: Both) -> None:
     assert both.a.asked[-1].path == "/v1/embeddings?x=%20y"
     assert both.a.asked[-1].body == b'{"input": "tide"}'
     assert ended(both.proxy) == 0
+
+
+def test_an_upload_that_breaks_off_is_not_taken_for_whole(both: Both) -> None:
+    """The upstream sees a broken request, never a shorter one."""
+    host, _, port = both.proxy.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as client:
+        client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n4\r\ntide\r\n")
+        eventually(lambda: True if both.a.connections else None)
+    eventually(lambda: True if both.a.left else None)
+    assert both.a.asked == []
