@@ -28,6 +28,7 @@ from pipeline.engines.prompt import (
 from pipeline.engines.weights import BUNDLED, HUB_NAME, Source, locate, reached
 from stages.events import Input, PromptInput, TokenLogprob, TokensInput, TopLogprob
 from stages.opening import TokenizerFacts
+from stages.upstream.entries import UNKNOWN
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "tekken.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 """What a folder with a tokenizer has at least one of."""
@@ -102,7 +103,7 @@ class Vocabulary:
             elif ids:
                 pieces = tuple([table[token] for token in ids if 0 <= token < size])
                 if len(pieces) < len(ids):
-                    self.unknown += len(ids) - len(pieces)
+                    self.unknown += sum(token != UNKNOWN and not 0 <= token < size for token in ids)
                     pieces = ()
         if logprobs:
             logprobs = tuple([self._logprob(entry) for entry in logprobs])
@@ -111,7 +112,7 @@ class Vocabulary:
     def _piece(self, token: int) -> bytes:
         if 0 <= token < len(self.pieces):
             return self.pieces[token]
-        self.unknown += 1
+        self.unknown += token != UNKNOWN
         return b""
 
     def _logprob(self, entry: TokenLogprob) -> TokenLogprob:

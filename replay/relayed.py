@@ -89,12 +89,19 @@ def against_served(trace: Trace, track: str) -> Told | str:
 
 def unknown(trace: Trace) -> str:
     """Why what the model wrote is not known; "" where it is."""
-    if any(event.ids and not event.pieces and not event.text for event in _tokens(trace)):
+    bare = next((event for event in _tokens(trace) if event.ids and not event.pieces and not event.text), None)
+    if bare is not None and trace.opening.tokenizer.hash is not None:
+        return f"its tokenizer lacks ids that the upstream told (in a step of {len(bare.ids)}: {_some(bare.ids)})"
+    if bare is not None:
         return "the bytes of its tokens are not known: playhead import --tokenizer joins them"
     upstream = trace.opening.upstream
     if upstream is None or not verbatim(trace):
         return ""
     return f"recorded verbatim: what the model wrote is not known{f' ({upstream.why})' if upstream.why else ''}"
+
+
+def _some(ids: Sequence[int]) -> str:
+    return ", ".join([*map(str, ids[:5]), *["…"][: len(ids) > 5]])
 
 
 def verbatim(trace: Trace) -> bool:

@@ -58,6 +58,8 @@ class Replayer:
         fail_fast: bool = False,
         assemble: Assemble = catalog.layers,
     ) -> None:
+        if track == SHADOW:
+            raise ReplayError(f"track {track!r} names no parser: {SHADOW}P is what P made of a session")
         self._parser = resolve(parser) if isinstance(parser, str) and parser != "auto" else parser
         self._splits = tuple(check(split) for split in splits)
         self._depth: Depth = layer

@@ -19,11 +19,10 @@ from replay.diff import prefix
 from replay.plain import byte_of, where
 from replay.text import describe, tag
 from replay.verdict import VERDICTS, Depth, Divergence, Side, Verdict
-from stages.events import AbortInput, Body, End, ErrorInput, Frame, Head, Layer
+from stages.events import AbortInput, End, ErrorInput, Frame, Layer
 from stages.opening import Opening
 from stages.stage import Stage, fold_causes
 from stages.upstream.decode import DECODERS
-from stages.upstream.frames import is_encoded
 from stages.upstream.inputs import INPUTS
 from stages.upstream.relay import RELAY
 from store import codec
@@ -191,9 +190,6 @@ def _recorded(trace: Trace, track: str, layer: Layer) -> Track | None:
 
 def _made(trace: Trace, stage: Stage[Any, Any], last: Last | None) -> Track:
     frames: list[Frame] = trace.events("upstream", "frame")
-    if stage is not RELAY and any(isinstance(frame, Head) and is_encoded(frame.headers) for frame in frames[:1]):
-        # What is compressed is passed on as it comes, and not read.
-        frames = [frame for frame in frames if not isinstance(frame, Body)]
     events, causes = fold_causes(stage.start(trace.opening), [*frames, *([] if last is None else [last])])
     causes = [min(cause, len(frames) - 1) for cause in causes]
     return Track(events, causes, causes)

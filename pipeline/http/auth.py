@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN_PATHS = frozenset({"/health"})
-"""What answers without a key: load balancers have none."""
+"""What is looked at without a key: load balancers have none."""
 VARIABLE = "PLAYHEAD_API_KEYS"
 
 
@@ -62,7 +62,8 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        allowed = scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._known(Headers(scope=scope))
+        open_ = scope["type"] != "http" or (scope["path"] in OPEN_PATHS and scope["method"] in ("GET", "HEAD"))
+        allowed = open_ or self._known(Headers(scope=scope))
         await (self._app if allowed else self._refused)(scope, receive, send)
 
     def _known(self, headers: Headers) -> bool:

@@ -129,6 +129,12 @@ class Guarded(HttpToolsProtocol):
         self._head = 0
         self._await_more()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See httptools."""
+        # A trailer is none of the request's headers (RFC 9110, 6.5.1): uvicorn would put it among them.
+        if self._at == "head":
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """See httptools."""
         if self._parser.should_upgrade() and self._parser.get_method() != b"CONNECT":

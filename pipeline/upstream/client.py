@@ -17,7 +17,7 @@ from typing import Final, Self, TypeAlias
 import aiohttp
 import anyio
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.tracing import TraceRequestHeadersSentParams
+from aiohttp.tracing import TraceConnectionReuseconnParams, TraceRequestHeadersSentParams
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -55,8 +55,15 @@ class Client:
     async def __aenter__(self) -> Self:
         sent = aiohttp.TraceConfig()
         sent.on_request_headers_sent.append(_on_sent)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.settings.connections, keepalive_timeout=KEEP_ALIVE),
+        sent.on_connection_reuseconn.append(_on_reused)
+        limit = self.settings.connections
+        self._session = self._made(aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEP_ALIVE), sent)
+        self._anew = self._made(aiohttp.TCPConnector(limit=limit, force_close=True), sent)
+        return self
+
+    def _made(self, connector: aiohttp.TCPConnector, trace: aiohttp.TraceConfig) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=connector,
             # Only the wait for a connection: the other two have a deadline each, see Exchange.
             timeout=aiohttp.ClientTimeout(total=None, connect=self.settings.connect_timeout, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -67,12 +74,12 @@ class Client:
             max_line_size=MAX_HEAD,
             max_field_size=MAX_HEAD,
             max_headers=MAX_HEADERS,
-            trace_configs=[sent],
+            trace_configs=[trace],
         )
-        return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self._session.close()
+        await self._anew.close()
 
     async def send(
         self, method: str, target: str, headers: Headers, body: RequestBody = b"", ended: Ended | None = None
@@ -86,10 +93,7 @@ class Client:
         request = _Request(body, self.settings.first_token_timeout)
         self.busy += 1
         try:
-            response = await request.sent(self._session, method, self._base.join(target), headers)
-            if not 200 <= response.status < 600:
-                response.close()
-                raise _NoStatus(response.status)
+            response = await self._response(request, method, self._base.join(target), headers)
         except BaseException as error:
             fault = self._fault(error)
             self.busy -= 1
@@ -98,6 +102,11 @@ class Client:
             if fault is None:
                 raise
             raise fault from error
+        if not 200 <= response.status < 600:
+            # 101, though nothing else than HTTP was asked for, or none that a server could pass on.
+            response.close()
+            self.busy -= 1
+            raise UpstreamFault("upstream_protocol", f"{self._name} answered with the status {response.status}.")
 
         def over(outcome: str) -> None:
             self.busy -= 1
@@ -105,6 +114,15 @@ class Client:
                 ended(outcome)
 
         return Exchange(response, self._name, self.settings, request.deadline, over)
+
+    async def _response(self, request: _Request, method: str, url: str, headers: Headers) -> aiohttp.ClientResponse:
+        try:
+            return await request.sent(self._session, method, url, headers)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if not request.met_the_end:
+                raise
+            # A new one tells whether it is there.
+        return await request.sent(self._anew, method, url, headers)
 
     def _fault(self, error: BaseException) -> UpstreamFault | None:
         """A fault before the head of the response; None: not the upstream's."""
@@ -130,8 +148,6 @@ class Client:
                 return UpstreamFault("upstream_refused", f"{name} refused the connection.", away=True)
             case aiohttp.ClientResponseError() | aiohttp.InvalidURL():
                 return UpstreamFault("upstream_protocol", f"{name} sent something that is no HTTP response.")
-            case _NoStatus():
-                return UpstreamFault("upstream_protocol", f"{name} answered with the status {error}, which HTTP has not.")
             case aiohttp.ClientConnectionError() | OSError():
                 return UpstreamFault("upstream_cut", f"{name} closed the connection without an answer.", away=True)
             case ValueError():
@@ -144,10 +160,6 @@ class _Silent(Exception):
     """No head came in time."""
 
 
-class _NoStatus(Exception):
-    """The status is no final one: 101, though nothing else was asked for, or one beyond 599."""
-
-
 class _Request:
     """One request on its way. The time for the first token begins when all of the request so far was handed on."""
 
@@ -155,6 +167,8 @@ class _Request:
         self._body = body
         self._first = first
         self._scope = anyio.CancelScope()
+        self.reused = False
+        """Its connection had carried another request."""
         self.deadline = inf
         self.failed: BaseException | None = None
         """What the body's iterator raised."""
@@ -163,6 +177,7 @@ class _Request:
         self, session: aiohttp.ClientSession, method: str, url: str, headers: Headers
     ) -> aiohttp.ClientResponse:
         body = self._body
+        self._scope = anyio.CancelScope()
         with self._scope:
             return await session.request(
                 method,
@@ -173,6 +188,11 @@ class _Request:
                 trace_request_ctx=self,
             )
         raise _Silent
+
+    @property
+    def met_the_end(self) -> bool:
+        """It may have been sent on a connection that the upstream was just closing, and can be sent once more."""
+        return self.reused and isinstance(self._body, bytes)
 
     def waits(self) -> None:
         """Everything so far was handed on: now the upstream has its time."""
@@ -192,6 +212,12 @@ async def _on_sent(
     session: aiohttp.ClientSession, context: SimpleNamespace, params: TraceRequestHeadersSentParams
 ) -> None:
     context.trace_request_ctx.waits()
+
+
+async def _on_reused(
+    session: aiohttp.ClientSession, context: SimpleNamespace, params: TraceConnectionReuseconnParams
+) -> None:
+    context.trace_request_ctx.reused = True
 
 
 class Exchange:

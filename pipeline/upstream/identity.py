@@ -71,12 +71,12 @@ def identity(told: Mapping[str, Any], model: str | None) -> Identity:
     if template is not None:
         arguments["chat_template"] = short_hash(template)
     versions = (found.version.get("version"), found.info.get("version"), props.get("build_info"))
-    version = next(filter(None, map(text, versions)), None)
-    names = (found.entry.get("root"), found.entry.get("id"), arguments.get("model_path"), model)
+    version = next(filter(None, map(_short, versions)), None)
+    names = (_short(found.entry.get("root")), _short(found.entry.get("id")), arguments.get("model_path"), model)
     length = count(found.entry.get("max_model_len")) or count(table(props.get(_SLOT)).get("n_ctx"))
     engine = EngineFacts(
         kind=kind,
-        model=next(filter(None, map(text, names)), ""),
+        model=next(filter(None, names), ""),
         max_tokens=length,
         versions={} if version is None else {kind: version},
         arguments=arguments,
@@ -109,6 +109,13 @@ def _arguments(found: Mapping[str, Any], depth: int = 1) -> Iterator[tuple[str, 
     for name, value in found.items():
         if value.__class__ is dict and depth < _DEEPEST:
             yield from _arguments(table(value), depth + 1)
-        elif name in _ARGUMENTS and isinstance(value, str | int | float) and value != "":
-            shown = str(value)
-            yield name, short_hash(shown) if len(shown) > _LONGEST or "\n" in shown else shown
+        elif name in _ARGUMENTS and isinstance(value, str | int | float):
+            shown = text(str(value))
+            if shown is not None:
+                yield name, short_hash(shown) if len(shown) > _LONGEST or "\n" in shown else shown
+
+
+def _short(found: Any) -> str | None:
+    """A name or a version: of what is longer nothing is kept."""
+    told = text(found)
+    return told if told is not None and len(told) <= _LONGEST else None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, Final
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def value(data: bytes) -> Any:
@@ -28,8 +31,8 @@ def tables(found: Any) -> list[dict[str, Any]]:
 
 
 def text(found: Any) -> str | None:
-    """A text that is not empty."""
-    return found if isinstance(found, str) and found else None
+    """A text that is not empty; none with half a character (a lone surrogate), which no store takes."""
+    return found if isinstance(found, str) and found and _SURROGATE.search(found) is None else None
 
 
 def count(found: Any) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -134,6 +134,10 @@ class Upstream:
             self.state = state
 
 
+BodyOf: TypeAlias = Callable[[Upstream], Awaitable[bytes]]
+"""What is sent to an upstream; it may differ, where they tell different things."""
+
+
 class Pool:
     """All upstreams; an async context manager. ``strip``: requests carry keys of ours, which are for no upstream."""
 
@@ -172,15 +176,21 @@ class Pool:
         return sorted(found, key=lambda one: one.state == "down")
 
     async def ask(
-        self, upstreams: Sequence[Upstream], method: str, target: str, headers: Headers, body: RequestBody = b""
+        self,
+        upstreams: Sequence[Upstream],
+        method: str,
+        target: str,
+        headers: Headers,
+        body: RequestBody | BodyOf = b"",
     ) -> tuple[Upstream, Exchange]:
         """Ask the first; where it seems to be away, the next, and again from the first after a short wait, as often as
         the first one's ``retries`` say. Never after a byte of a response, or of a body that comes bit by bit.
 
         Any response is an answer, but for 502, 503 and 504 while there is another upstream that may be up. ``headers``:
-        the client's. Raises UpstreamFault: that of the last one asked.
+        the client's; ``body``: what is sent, or what gives it for each upstream that is asked. Raises UpstreamFault:
+        that of the last one asked.
         """
-        once = None if isinstance(body, bytes) else _Once(body)
+        once = None if isinstance(body, bytes) or callable(body) else _Once(body)
         tries = max(len(upstreams), 1 + upstreams[0].settings.retries)
         attempts = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(tries),
@@ -194,7 +204,8 @@ class Pool:
                 if number > 1:
                     self.stats.retries[upstreams[(number - 2) % len(upstreams)].name] += 1
                 upstream = upstreams[(number - 1) % len(upstreams)]
-                exchange = await upstream.send(method, target, headers, body if once is None else once.parts())
+                sent = await body(upstream) if callable(body) else body if once is None else once.parts()
+                exchange = await upstream.send(method, target, headers, sent)
                 others = upstreams[number:]
                 if exchange.status in ELSEWHERE and any(one.state != "down" for one in others) and _fresh(once):
                     await exchange.close()

@@ -196,6 +196,8 @@ class Prober:
             plain = await self._try("/v1/chat/completions", headers, asked)
             if plain.status != 200:
                 raise _Inconclusive(f"a trial was answered with status {plain.status}")
+            if not plain.choices:
+                raise _Inconclusive("a trial was answered with no chat completion")
             more = await self._try("/v1/chat/completions", headers, {**asked, "return_token_ids": True})
             if more.status in (400, 422):
                 refused = f"it refuses return_token_ids with status {more.status}"
@@ -235,7 +237,7 @@ class Prober:
             trial = await self._try("/v1/completions", headers, {**asked, **more})
             if trial.passing:
                 raise _Inconclusive(f"a trial was answered with status {trial.status}")
-            if trial.status == 200 and any("choices" in event for event in trial.events):
+            if trial.status == 200 and any(isinstance(choice.get("text"), str) for choice in trial.choices):
                 return Known("completions", "text", why, strict=not more)
         return Known(why=why, strict=strict)
 

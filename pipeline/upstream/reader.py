@@ -92,8 +92,6 @@ class Reader:
     def read(self, events: list[Frame | End | ErrorInput | AbortInput]) -> tuple[list[Input], list[int]]:
         """What frames, or the end, mean: the upstream's view is recorded, the engine's is given, each input with the
         number of its frame."""
-        if self.opaque:
-            events = [event for event in events if isinstance(event, Head | End | ErrorInput | AbortInput)]
         semantic: list[Semantic] = []
         inputs: list[Input] = []
         causes: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
@@ -19,13 +20,12 @@ from pipeline.upstream import asking
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import recorded
-from pipeline.upstream.pool import Pool, Upstream
+from pipeline.upstream.pool import BodyOf, Pool, Upstream
 from pipeline.upstream.probe import Known
 from pipeline.upstream.reader import Reader
 from pipeline.upstream.relaying import RelaySession
 from pipeline.upstream.stream import Stops, UpstreamStream
 from pipeline.vocabulary import Vocabulary
-from replay.errors import ReplayError
 from replay.resolve import resolve
 from stages import catalog
 from stages.errors import RequestError, StagesError
@@ -35,6 +35,8 @@ from stages.upstream.asked import asked
 from stages.upstream.decode import DECODERS
 from stages.upstream.inputs import INPUTS
 from stages.upstream.relay import RELAY
+
+log = logging.getLogger("playhead.upstream")
 
 T = TypeVar("T")
 REFUSALS = frozenset((400, 422))
@@ -91,6 +93,8 @@ class Sessions:
         self._pool = pool
         self._recorder = recorder
         self._vocabularies = vocabularies
+        self._foreign: set[str] = set()
+        """Tokenizers that lack ids, as was logged."""
 
     async def open(self, request: Request, upstreams: Sequence[Upstream], receive: Receive) -> Opened:
         """Open a session: one whose response our stages make, before the upstream is asked; else for what is answered,
@@ -130,7 +134,12 @@ class Sessions:
         )  # fmt: skip
 
     def _vocabulary(self, upstream: Upstream) -> Vocabulary | None:
-        return self._vocabularies.get(upstream.settings.tokenizer or "")
+        where = upstream.settings.tokenizer or ""
+        found = self._vocabularies.get(where)
+        if found is not None and found.unknown and where not in self._foreign:
+            self._foreign.add(where)
+            log.warning("upstream %r told token ids that %s does not have: is it its model's?", upstream.name, where)
+        return found
 
     def _relayed(self, request: Request, began: _Began, answered: _Answered) -> Opened:
         approach, upstream, answer = answered
@@ -170,21 +179,30 @@ class Sessions:
     # --- asking -----------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: Request, upstreams: Sequence[Upstream], approach: Approach) -> _Answered:
-        upstream, answer = await self._ask(upstreams, request, approach)
+        asked_so = {upstreams[0].name: approach}
+
+        async def body(upstream: Upstream) -> bytes:
+            """Of another upstream something else may be known."""
+            if upstream.name not in asked_so:
+                asked_so[upstream.name] = _as_told(request, await self._plain(request, upstream))
+            return asked_so[upstream.name].body
+
+        upstream, answer = await self._ask(upstreams, request, body)
+        approach = asked_so[upstream.name]
         if approach.taken_out and isinstance(answer, Exchange) and answer.status in REFUSALS:
             await answer.close()
             approach = approach.plainly(request)
-            upstream, answer = await self._ask([upstream], request, approach)
+            upstream, answer = await self._ask([upstream], request, approach.body)
         if isinstance(answer, Exchange) and answer.status >= 400:
             why = f"it answered with status {answer.status}"
             approach = approach._replace(way=None, depth="verbatim", why=why, taken_out="")
         return _Answered(approach, upstream, answer)
 
     async def _ask(
-        self, upstreams: Sequence[Upstream], request: Request, approach: Approach
+        self, upstreams: Sequence[Upstream], request: Request, body: bytes | BodyOf
     ) -> tuple[Upstream, Exchange | ErrorInput]:
         try:
-            return await self._pool.ask(upstreams, "POST", approach.target, request.headers, approach.body)
+            return await self._pool.ask(upstreams, "POST", request.target, request.headers, body)
         except UpstreamFault as fault:
             return upstreams[0], fault.input()
 
@@ -195,19 +213,22 @@ class Sessions:
         )  # fmt: skip
         return _Answered(approach, upstream, AbortInput("client"))
 
-    async def _approach(self, request: Request, upstream: Upstream) -> Approach:
-        ask = asked(request.protocol, request.body)
+    async def _plain(self, request: Request, upstream: Upstream) -> Approach:
+        """The client's own request."""
         known = await upstream.known(request.headers, request.model)
+        ask = asked(request.protocol, request.body)
         plain = Approach(known, ask, request.path, request.target, request.body, why=known.why)
         if request.protocol == "completions" and upstream.settings.depth != "verbatim":
             return plain._replace(way="completions", depth="text", why="")
         if request.protocol != "chat":
             return plain._replace(why=f"no server tells more than its own {request.protocol} events")
-        if upstream.settings.parser is not None and known.way is not None:
+        return plain
+
+    async def _approach(self, request: Request, upstream: Upstream) -> Approach:
+        plain = await self._plain(request, upstream)
+        if request.protocol == "chat" and upstream.settings.parser is not None and plain.known.way is not None:
             return self._for_parser(request, upstream, plain)
-        if known.way != "chat":
-            return plain
-        return _injected(request, plain)
+        return _as_told(request, plain)
 
     def _for_parser(self, request: Request, upstream: Upstream, plain: Approach) -> Approach:
         """Ask for what our stages can read."""
@@ -247,6 +268,11 @@ _READ_AS = {"chat": DECODERS["chat"], "completions": DECODERS["completions"], "g
 """Of a parsed session: what its upstream took it for. The native ways take it for nothing."""
 
 
+def _as_told(request: Request, plain: Approach) -> Approach:
+    """As the upstream is asked where its own response is relayed."""
+    return _injected(request, plain) if request.protocol == "chat" and plain.known.way == "chat" else plain
+
+
 def _injected(request: Request, plain: Approach) -> Approach:
     """A client's own request, with the token ids asked for."""
     if not plain.ask.include_reasoning:
@@ -268,8 +294,9 @@ def _parser(upstream: Upstream, known: Known, vocabulary: Vocabulary | None, mod
     for name in ("+".join(told), *told):
         if name.strip("+"):
             try:
-                resolve(name.strip("+"))
-            except (ReplayError, StagesError):
+                # Of the catalog only: to anything else an upstream could have us load its code.
+                catalog.parser(name.strip("+"))
+            except StagesError:
                 continue
             return name.strip("+")
     template, tokenizer = (None, TokenizerFacts()) if vocabulary is None else (vocabulary.template, vocabulary.facts)

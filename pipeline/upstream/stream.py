@@ -26,12 +26,26 @@ from stages.events import (
     TokensInput,
     UsageInput,
 )
+from stages.upstream.entries import UNKNOWN
 
 Ask: TypeAlias = Callable[[], Awaitable[Exchange]]
 _OURS = (AbortInput, Tick, TimingInput)
 ENCODED: Final = ErrorInput(
     "engine", "The upstream compressed its answer, though it was asked not to.", "upstream_encoded"
 )
+
+
+def _known(inputs: list[Input], causes: list[int]) -> tuple[list[Input], list[int]]:
+    """These, up to a step of whose ids neither bytes nor text are known: what is served must not lack it silently."""
+    for place, event in enumerate(inputs):
+        if isinstance(event, TokensInput) and event.ids and not event.pieces and not event.text:
+            told = [str(token) for token in event.ids if token != UNKNOWN]
+            if told:
+                message = (
+                    f"The upstream told tokens that the tokenizer set for it does not have: {', '.join(told[:5])}."
+                )
+                return [*inputs[:place], ErrorInput("engine", message, "unknown_token")], causes[: place + 1]
+    return inputs, causes
 
 
 class Stops:
@@ -42,12 +56,14 @@ class Stops:
         self._watch = watch
         self._n = n
         self._done: set[int] = set()
+        self._cut = False
         self._prompt = PromptInput((), "", 0)
         self._written = 0
 
     def __call__(self, inputs: list[Input], causes: list[int]) -> tuple[list[Input], list[int]]:
         """What is left of these, with the end of a choice behind the step that completes it; the usage behind the last
-        choice's, where the upstream has not told it yet."""
+        choice's, where the upstream has not told it yet. Where a choice was ended here, the usage has what was written
+        until then: the upstream may have gone on."""
         if self._watch is None:
             return inputs, causes
         made: list[Input] = []
@@ -71,9 +87,12 @@ class Stops:
             self._written += len(event.ids) or 1
             if stop is not None:
                 self._done.add(event.choice)
+                self._cut = True
                 return [event, FinishInput(event.choice, "stop", stop)]
         elif isinstance(event, FinishInput):
             self._done.add(event.choice)
+        elif isinstance(event, UsageInput) and self._cut:
+            return [UsageInput(event.prompt, self._written, event.cached)]
         return [event]
 
 
@@ -155,7 +174,7 @@ class UpstreamStream:
             kept = [pair for pair in zip(inputs, causes, strict=True) if not isinstance(pair[0], PromptInput)]
             inputs, causes = [pair[0] for pair in kept], [pair[1] for pair in kept]
         if inputs and not self._over:
-            await self._send(inputs, causes)
+            await self._send(*_known(inputs, causes))
 
     async def _send(self, inputs: list[Input], causes: list[int]) -> None:
         inputs, causes = self._stops(inputs, causes)

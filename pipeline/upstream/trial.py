@@ -29,9 +29,14 @@ class Trial(NamedTuple):
         """It may well be answered otherwise in a while, or for somebody else."""
         return self.status in (401, 403, 408, 425, 429) or self.status >= 500
 
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """Of all events."""
+        return [choice for event in self.events for choice in tables(event.get("choices"))]
+
     def has(self, key: str) -> bool:
         """A choice of an event has this key, whatever its value."""
-        return any(key in choice for event in self.events for choice in _choices(event))
+        return any(key in choice for choice in self.choices)
 
 
 def trial_of(status: int, body: bytes) -> Trial:
@@ -43,7 +48,7 @@ def trial_of(status: int, body: bytes) -> Trial:
 
 def ids_in(trial: Trial) -> bool:
     """A choice of an event has token ids."""
-    return any(choice.get("token_ids") for event in trial.events for choice in _choices(event))
+    return any(choice.get("token_ids") for choice in trial.choices)
 
 
 def same_without_ids(plain: Trial, more: Trial, taken_out: Literal["null", "absent"]) -> bool:
@@ -81,7 +86,3 @@ def _ordered(data: bytes) -> Any:
 
 def _data(frame: Block) -> bytes:
     return frame.data.strip().removeprefix(b"data:").strip()
-
-
-def _choices(event: dict[str, Any]) -> list[dict[str, Any]]:
-    return tables(event.get("choices"))

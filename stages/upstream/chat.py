@@ -42,6 +42,9 @@ class Chunk(Event, frozen=True, gc=False):
     prompt_token_ids: tuple[Number, ...] | None = None
 
 
+UNTOLD: Final = ErrorInput(
+    "engine", "The upstream answered without the token ids that it was asked for.", "upstream_untold"
+)
 _CHUNK: Final = msgspec.json.Decoder(Chunk)
 
 
@@ -66,10 +69,17 @@ class ChatInputs(OpenAiMachine):
                 self._tokens(index, state, choice.token_ids, choice.logprobs, out)
             if usage is not None and len(choices) == 1:
                 self._running_usage(state, usage)
-            if choice.finish_reason and not self._finish(index, state, choice.finish_reason, choice.stop_reason, out):
+            if choice.finish_reason and not self._finished(index, state, choice, out):
                 return
         if usage is not None and (whole or not choices):
             self._whole_usage(usage)
+
+    def _finished(self, index: int, state: ChoiceState, choice: Choice, out: list[Input]) -> bool:
+        if self._parsed and not state.ids and not isinstance(choice.stop_reason, str):
+            # Who writes nothing writes an end token. What is served would be empty, whatever the model wrote.
+            self._fail(UNTOLD, out)
+            return False
+        return self._finish(index, state, choice.finish_reason or "", choice.stop_reason, out)
 
     def _tokens(
         self, index: int, state: ChoiceState, ids: tuple[int, ...], said: Entries | None, out: list[Input]

@@ -209,10 +209,10 @@ class _Machine:
         if self._ended:
             return
         mark = len(out)
-        if isinstance(event, Block):
-            self._block(event.data, out)
-        else:
+        if not isinstance(event, Block):
             self._rare(event, out)
+        elif not self._coded:
+            self._block(event.data, out)
         if len(out) > mark and out[-1].__class__ in _ENDS:
             self._over(mark, out)
 
@@ -251,6 +251,10 @@ class _Machine:
         if not self._begun and (self._status >= 400 or (self._held and self._held[0].lstrip().startswith(b"{"))):
             # A bare object where events should be: servers answer so with an error. Clients see nothing.
             self._body(b"".join(self._held), out)
+        elif self._coded:
+            # Whether it said all cannot be told.
+            self._reader.leave(out)
+            return
         self._reader.end(out)
 
     # --- blocks

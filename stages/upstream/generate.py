@@ -120,6 +120,9 @@ class GenerateInputs(InputsMachine[GenerateState]):
             if not before:
                 state.first[event.index] = now
                 return False
+            if isinstance(before, str) != isinstance(now, str):
+                # Ids here, text there: nothing that can be compared.
+                return False
             state.cumulative = _repeats(before, now, event.meta_info.completion_tokens)
             state.first = {}
         return state.cumulative

@@ -40,7 +40,7 @@ from stages.upstream.wire import DONE, as_input, payload, refusal
 
 Wire: TypeAlias = Frame | End | ErrorInput | AbortInput
 MOST: Final = 128
-"""Choices of a response; one beyond them is passed over."""
+"""Choices of a response; one beyond them is passed over. What our stages serve has as many as were asked for."""
 
 
 class ChoiceState(msgspec.Struct):
@@ -77,7 +77,8 @@ class InputsMachine(Generic[St]):
         self._state = state
         # Some servers have never heard of n: a client gets what they make, but our stages have choices to serve.
         upstream = opening.upstream
-        self._wanted = opening.ask.n if upstream is not None and not upstream.relayed else 1
+        self._parsed = upstream is not None and not upstream.relayed
+        self._wanted, self._most = (opening.ask.n, opening.ask.n) if self._parsed else (1, MOST)
 
     def snapshot(self) -> St:
         """See Machine."""
@@ -125,7 +126,7 @@ class InputsMachine(Generic[St]):
         """The choice, if anything of it counts any more."""
         choice = self._state.choices.get(index)
         if choice is None:
-            if not 0 <= index < MOST:
+            if not 0 <= index < self._most:
                 return None
             choice = self._state.choices[index] = ChoiceState()
         return None if choice.finished else choice

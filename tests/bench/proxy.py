@@ -1,8 +1,8 @@
 """What the recording proxy costs, in front of a scripted server that writes as real ones do: a token at a time.
 
-Upstream, proxy and clients are processes of their own. CPU is that of the proxy's process, all threads, whatever a
-request costs included, divided by the frames that passed. The time of a frame is that between its making (the upstream
-records it) and its arrival at the client; what a proxy adds is the difference to the same run without one.
+Upstream, proxy and clients are processes of their own, on the same cores. CPU is that of the proxy's process, all
+threads, whatever a request costs included, divided by the frames that passed. The time of a frame is that between its
+writing by the upstream and its arrival at the client; what a proxy adds is the difference to the same run without one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from store import open_store
-from store.api import EventStore, Trace
+from store.api import EventStore
 from tests.bench.measure import Rows, pieces
 from tests.peers import models
 from tests.support.oracle_vocabularies import qwen3
@@ -74,7 +74,7 @@ def bench_proxy(rows: Rows) -> None:
             _load(server, 4)
         for _ in range(ROUNDS):
             for mode, server in servers.items():
-                found.setdefault(mode, []).append(_run(server, folder))
+                found.setdefault(mode, []).append(_run(server, upstream))
     rows.extend(_table(found))
 
 
@@ -109,16 +109,13 @@ def _part(runs: list[Run], part: int) -> float:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def _run(server: Server, folder: Path) -> Run:
+def _run(server: Server, upstream: Server) -> Run:
     before = _cpu(server.pid)
     streams = _load(server, STREAMS)
     time.sleep(SETTLES)
     frames = sum(len(stream["came"]) for stream in streams)
     cpu = (_cpu(server.pid) - before) * 1e6 / frames
-    delays: list[float] = []
-    with _opened(folder / "upstream.db") as store:
-        for stream in streams:
-            delays += _delays(stream, store.load(_session(stream["id"], server)))
+    delays = [delay for stream in streams for delay in _delays(stream, server, upstream)]
     first = statistics.median((stream["came"][1] - stream["asked"]) / 1e6 for stream in streams)
     return Run(cpu, delays, first)
 
@@ -132,24 +129,21 @@ def _opened(path: Path) -> Generator[EventStore]:
         store.close()
 
 
-def _session(response: str, server: Server) -> str:
-    """The upstream's session behind a response. Where the response is the proxy's own, its record has the other's."""
+def _delays(stream: dict[str, Any], server: Server, upstream: Server) -> list[float]:
+    """ms between the writing of each frame and its arrival. Where the response is the proxy's own, its record has the
+    upstream's id."""
+    name: str = stream["id"]
     if server.store is not None:
         with _opened(server.store) as store:
-            blocks = store.load(response.removeprefix("chatcmpl-")).events("upstream", "frame")
-            response = json.loads(blocks[1].data.removeprefix(b"data: "))["id"]
-    return response.removeprefix("chatcmpl-")
-
-
-def _delays(stream: dict[str, Any], trace: Trace) -> list[float]:
-    """ms between the making of each frame and its arrival. The first record is the response's head."""
-    made = [trace.opening.opened + record.at for record in trace.records["served", "frame"][1:]]
-    assert len(made) == len(stream["came"]), (len(made), len(stream["came"]))
-    return [(came - at) / 1e6 for came, at in zip(stream["came"], made, strict=True)]
+            blocks = store.load(name.removeprefix("chatcmpl-")).events("upstream", "frame")
+            name = json.loads(blocks[1].data.removeprefix(b"data: "))["id"]
+    sent: list[int] = httpx2.get(f"http://127.0.0.1:{upstream.port}/sent/{name}").json()
+    assert len(sent) == len(stream["came"]), (len(sent), len(stream["came"]))
+    return [(came - at) / 1e6 for came, at in zip(stream["came"], sent, strict=True)]
 
 
 def _load(server: Server, streams: int) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.bench.load", str(server.port), str(streams), "demo"]
+    command = [sys.executable, "-m", "tests.bench.load", str(server.port), str(streams), "bench"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120)
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
@@ -166,13 +160,11 @@ def _cpu(pid: int) -> float:
 
 @contextmanager
 def _upstream(folder: Path) -> Generator[Server]:
-    """The scripted engine in real vocabulary, recorded: that tells when each frame was made."""
     tokens = qwen3().tokens("".join(pieces(2 * TOKENS)))[:TOKENS]
-    steps = [{"hex": [piece.hex()], "ids": [number]} for number, piece in tokens]
-    (folder / "script.json").write_text(json.dumps({"scripts": [{"steps": steps}]}))
+    script = folder / "tokens.json"
+    script.write_text(json.dumps([[number, piece.decode()] for number, piece in tokens]))
     models.write(folder / "model")
-    options = ("--engine", "scripted", "--script", str(folder / "script.json"), "--pace", str(1 / RATE))
-    with _playhead(*options, "--parser", "hermes", "--store", str(folder / "upstream.db")) as server:
+    with _listening("-m", "tests.bench.upstream", str(script), str(1 / RATE), port=_free()) as server:
         yield server
 
 
@@ -180,14 +172,9 @@ def _upstream(folder: Path) -> Generator[Server]:
 def _proxy(folder: Path, upstream: Server, mode: str, options: tuple[str, ...]) -> Generator[Server]:
     where = f"http://127.0.0.1:{upstream.port}"
     store = ("--store", str(folder / f"{mode.replace(' ', '-')}.db"), "--tokenizer", str(folder / "model"))
-    with _playhead("--engine", "upstream", "--upstream", where, *store, *options) as server:
+    serve = ("-m", "pipeline.cli", "serve", "--engine", "upstream", "--upstream", where, *store, *options, "--port")
+    with _listening(*serve, port=_free()) as server:
         yield server._replace(store=Path(store[1])) if "--parser" in options else server
-
-
-@contextmanager
-def _playhead(*options: str) -> Generator[Server]:
-    with _listening("-m", "pipeline.cli", "serve", *options, "--port", port=_free()) as server:
-        yield server
 
 
 @contextmanager
@@ -199,7 +186,9 @@ def _bare(upstream: Server) -> Generator[Server]:
 @contextmanager
 def _listening(*command: str, port: int) -> Generator[Server]:
     """A Python process with the port as its last argument, once it answers."""
-    with subprocess.Popen([sys.executable, *command, str(port)], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, *command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             until = time.monotonic() + 60
             while True:

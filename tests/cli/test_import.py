@@ -163,7 +163,7 @@ def test_both_parses_are_there_after_it(playhead: Playhead, qwen3: Path) -> None
     """The server lost the arguments of one; the tokens have them. In the other it left line breaks."""
     lost = captures()["vllm_hermes-tool_parameters_key"]
     stored(Path("source.db"), bare(lost.name), bare(HERMES))
-    playhead("import", "source.db", "--tokenizer", qwen3)
+    playhead("import", "source.db", "--tokenizer", qwen3, "--model", "*")
     made = loaded(Path("playhead.db"))
     verdicts = {session: found.info.shadows for session, found in made.items()}
     assert verdicts == {
@@ -223,6 +223,23 @@ def test_ids_of_another_vocabulary(playhead: Playhead, tmp_path: Path) -> None:
     assert all(event.pieces for event in steps if max(event.ids) < vocabulary("llama31").size)
 
 
+def test_one_tokenizer_is_for_one_model(playhead: Playhead, qwen3: Path) -> None:
+    """Unless it is said to be for more."""
+    one, other = bare(HERMES, model="Qwen/Qwen3-8B"), bare(CODER, model="Qwen/Qwen3-Coder-30B")
+    trace.write(one, "a.jsonl")
+    trace.write(other, "b.jsonl")
+    result = playhead("import", "a.jsonl", "b.jsonl", "--tokenizer", qwen3)
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (3, "1 new session in playhead.db")
+    assert other.opening.session in result.stderr
+    assert "is of model 'Qwen/Qwen3-Coder-30B', those before it of 'Qwen/Qwen3-8B'" in result.stderr
+    assert loaded(Path("playhead.db")).keys() == {one.opening.session}
+    result = playhead("import", "a.jsonl", "b.jsonl", "--tokenizer", qwen3, "--model", "Qwen/*-Coder-*")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "1 new session in playhead.db, 1 of other models")
+    assert loaded(Path("playhead.db")).keys() == {one.opening.session, other.opening.session}
+    result = playhead("import", "a.jsonl", "b.jsonl", "--tokenizer", qwen3, "--model", "*", "--store", "all.db")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "2 new sessions in all.db")
+
+
 def test_what_our_own_stages_served_is_copied_as_it_is(recorded: Path, playhead: Playhead, qwen3: Path) -> None:
     before = loaded(recorded)
     result = playhead("import", recorded, "--tokenizer", qwen3)
@@ -239,6 +256,7 @@ def test_bytes_of_another_tokenizer_stay_alone(playhead: Playhead, tmp_path: Pat
     found = with_opening(found, tokenizer=msgspec.structs.replace(found.opening.tokenizer, hash="another"))
     stored(Path("source.db"), found)
     where = tokenizer_folder("glm45", tmp_path / "glm45")
+    found.opening = msgspec.structs.replace(found.opening, parser="hermes", model="Qwen/Qwen3-8B")
     result = playhead("import", "source.db", "--tokenizer", where)
     assert result.stderr == "Note: 1 had been read with another tokenizer, and stay as they are\n"
     assert loaded(Path("playhead.db")) == loaded(Path("source.db"))

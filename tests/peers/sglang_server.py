@@ -130,7 +130,8 @@ class _Scheduler:
 
     def begin(self, asked: Any) -> None:
         """Start a request."""
-        if asked.sampling_params.max_new_tokens == 0:  # n > 1 warms the cache of prefixes with the prompt alone
+        if asked.sampling_params.max_new_tokens == 0:  # before n > 1 choices: the prompt alone, for the cache
+            self.began = 0
             self.live[asked.rid] = _Request(asked, {"steps": [], "end": "warm"}, 0)
             return
         chosen, delay = script.read(self.began)

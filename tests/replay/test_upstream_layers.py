@@ -168,9 +168,11 @@ def test_what_the_client_got_of_a_lean_session() -> None:
 def test_a_compressed_body_is_passed_on_and_not_read() -> None:
     whole = relayed(captures()[PLAIN], depth="verbatim")
     head = Head(200, (("content-type", "text/event-stream"), ("content-encoding", "gzip")))
-    trace = session(whole.opening, [head, Body(b"\x1f\x8b\x08 ")], [], End(), "closed")
-    # The decoder was shown the head and the end.
-    given: list[Frame | End] = [head, End()]
+    body = Body(b"\x1f\x8b\x08 ")
+    trace = session(whole.opening, [head, body], [], End(), "closed")
+    given: list[Frame | End] = [head, body, End()]
     semantic = fold(DECODERS["chat"].start(whole.opening), given)
-    trace = with_records(trace, "upstream", "semantic", [Record(n, 0, 0, event) for n, event in enumerate(semantic)])
+    # Neither what it says, nor that it broke off.
+    assert semantic == [End()]
+    trace = with_records(trace, "upstream", "semantic", [Record(0, 1, 0, End())])
     assert verdicts(replayed(trace)) == ("same", "same")
