@@ -84,8 +84,8 @@ class UpstreamFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     ``depth``: what is known of what the model wrote: its ``tokens``, its raw ``text``, or (``verbatim``) only what the
     upstream made of it; ``why``: why not more. ``relayed``: the client gets the upstream's own response, else what our
     stages make of the inputs. ``taken_out``: what stands in a relayed response for the token ids that we asked for and
-    the client did not: ``null``, or nothing (``absent``); empty: nothing was added to the request. ``lost``: what the
-    client asked of the sampling and the upstream has no name for.
+    the client did not: ``null``, or nothing (``absent``); empty: nothing was added to the request. ``lost``: fields
+    of the request that the upstream was not told, because it has no name for them there.
     """
 
     name: str

@@ -18,7 +18,7 @@ text back, which makes its lost ids untraceable (see ``stages.upstream.completio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -80,12 +80,13 @@ def ask(
     return "/v1/completions", _encode(_completions(sent, plan, rendered, model, room, strict, ids))
 
 
-def lost(way: str, sampling: Sampling, *, strict: bool = False) -> tuple[str, ...]:
-    """The fields of a sampling that an upstream asked in this way is not told of."""
+def lost(way: str, sampling: Sampling, *, ignored: Sequence[str] = (), strict: bool = False) -> tuple[str, ...]:
+    """The fields of a request that an upstream asked in this way is not told of: of its sampling, and ``ignored``: what
+    says nothing to us (``guided_regex``), but may to its chat endpoint."""
     if way == "chat":
         return ()
     names = _names(way, strict)
-    return tuple(name for name in _SAMPLING if name not in names and _set(sampling, name))
+    return (*(name for name in _SAMPLING if name not in names and _set(sampling, name)), *ignored)
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------

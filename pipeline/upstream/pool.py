@@ -134,8 +134,8 @@ class Upstream:
             self.state = state
 
 
-BodyOf: TypeAlias = Callable[[Upstream], Awaitable[bytes]]
-"""What is sent to an upstream; it may differ, where they tell different things."""
+SentTo: TypeAlias = Callable[[Upstream], Awaitable[tuple[str, bytes]]]
+"""Target and body of what is sent to an upstream; they may differ, where upstreams tell different things."""
 
 
 class Pool:
@@ -181,14 +181,14 @@ class Pool:
         method: str,
         target: str,
         headers: Headers,
-        body: RequestBody | BodyOf = b"",
+        body: RequestBody | SentTo = b"",
     ) -> tuple[Upstream, Exchange]:
         """Ask the first; where it seems to be away, the next, and again from the first after a short wait, as often as
         the first one's ``retries`` say. Never after a byte of a response, or of a body that comes bit by bit.
 
         Any response is an answer, but for 502, 503 and 504 while there is another upstream that may be up. ``headers``:
-        the client's; ``body``: what is sent, or what gives it for each upstream that is asked. Raises UpstreamFault:
-        that of the last one asked.
+        the client's; ``body``: what is sent, or what gives it, with its target, for each upstream that is asked. Raises
+        UpstreamFault: that of the last one asked.
         """
         once = None if isinstance(body, bytes) or callable(body) else _Once(body)
         tries = max(len(upstreams), 1 + upstreams[0].settings.retries)
@@ -204,8 +204,8 @@ class Pool:
                 if number > 1:
                     self.stats.retries[upstreams[(number - 2) % len(upstreams)].name] += 1
                 upstream = upstreams[(number - 1) % len(upstreams)]
-                sent = await body(upstream) if callable(body) else body if once is None else once.parts()
-                exchange = await upstream.send(method, target, headers, sent)
+                where, sent = await body(upstream) if callable(body) else (target, body)
+                exchange = await upstream.send(method, where, headers, sent if once is None else once.parts())
                 others = upstreams[number:]
                 if exchange.status in ELSEWHERE and any(one.state != "down" for one in others) and _fresh(once):
                     await exchange.close()

@@ -26,6 +26,8 @@ from stages.upstream.relay import RELAY
 
 Last: TypeAlias = End | ErrorInput | AbortInput
 """How a response ended."""
+SESSION = "x-playhead-session"
+"""The header of a relayed response that names its session."""
 _CLOSING = re.compile(
     rb"""(?:^|[\r\n])(?:\xef\xbb\xbf)?(?:data:[ ]?\[DONE\]|(?:event:[ ]?|data:[ ]?\{[ ]?"type":[ ]?")
     (?:message_stop|response\.(?:completed|incomplete|failed))["\r\n])""",
@@ -155,10 +157,11 @@ class RelaySession:
         if made:
             self._begun = True
             self._served(made, causes)
-            withheld = self._reader.withheld
-            if withheld and isinstance(made[0], Head):
-                # Cookies are the client's, but not the record's.
-                return [Head(made[0].status, (*made[0].headers, *withheld)), *made[1:]]
+            if isinstance(made[0], Head):
+                # Cookies are the client's, but not the record's; the session's id is for who wants to find it again.
+                own = (*self._reader.withheld, (SESSION, self.opening.session))
+                passed = (item for item in made[0].headers if item[0] != SESSION)
+                return [Head(made[0].status, (*passed, *own)), *made[1:]]
         return made
 
     def _hold(self, frames: list[Frame]) -> list[Frame]:

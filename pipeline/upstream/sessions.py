@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from pipeline import ids
 from pipeline.config import Config
+from pipeline.engines.prompt import check_length
 from pipeline.http import chat
 from pipeline.http.chat import Plan
 from pipeline.recorder import Recorder
@@ -20,10 +21,12 @@ from pipeline.upstream import asking
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import recorded
-from pipeline.upstream.pool import BodyOf, Pool, Upstream
+from pipeline.upstream.pool import Pool, SentTo, Upstream
 from pipeline.upstream.probe import Known
 from pipeline.upstream.reader import Reader
 from pipeline.upstream.relaying import RelaySession
+from pipeline.upstream.settings import Base
+from pipeline.upstream.stream import Ask as Asked
 from pipeline.upstream.stream import Stops, UpstreamStream
 from pipeline.vocabulary import Vocabulary
 from replay.resolve import resolve
@@ -95,23 +98,29 @@ class Sessions:
         self._vocabularies = vocabularies
         self._foreign: set[str] = set()
         """Tokenizers that lack ids, as was logged."""
+        self._relayed_instead: set[tuple[str, str]] = set()
+        """Upstreams, and why our stages do not make their responses, as was logged."""
 
     async def open(self, request: Request, upstreams: Sequence[Upstream], receive: Receive) -> Opened:
         """Open a session: one whose response our stages make, before the upstream is asked; else for what is answered,
         whatever that is. Raises RequestError for a request that our stages cannot serve."""
         began = _Began(ids.unix_ns(), ids.stopwatch())
-        approach = await while_there(receive, lambda: self._approach(request, upstreams[0]))
-        if approach is not None and approach.plan is not None:
-            return self._parsed(request, began, upstreams[0], approach, approach.plan)
+        first = upstreams[0]
+        approach = await while_there(receive, lambda: self._approach(request, first))
+        if approach is not None and approach.plan is not None and len(upstreams) == 1:
+            return self._parsed(request, began, first, approach, self._asking(request, first, approach))
         answered = None
         if approach is not None:
             planned = approach
             answered = await while_there(receive, lambda: self._answer(request, upstreams, planned))
-        return self._relayed(request, began, answered or self._unasked(request, upstreams[0]))
+        approach, upstream, answer = answered or self._unasked(request, first)
+        if approach.plan is not None and not isinstance(answer, AbortInput):
+            return self._parsed(request, began, upstream, approach, _answering(answer))
+        return self._relayed(request, began, _Answered(approach, upstream, answer))
 
     def _opening(self, request: Request, began: _Began, upstream: Upstream, approach: Approach) -> Opening:
         vocabulary = self._vocabulary(upstream)
-        session = ids.new_session_id()
+        session, where = ids.new_session_id(), Base(upstream.settings.url)
         return Opening(
             session=session,
             key=ids.new_key(),
@@ -128,7 +137,7 @@ class Sessions:
             tokenizer=TokenizerFacts() if vocabulary is None else vocabulary.facts,
             headers=dict(recorded(request.headers)),
             upstream=UpstreamFacts(
-                name=upstream.name, url=upstream.settings.url, path=approach.path, depth=approach.depth,
+                name=upstream.name, url=where.origin, path=where.path(approach.path), depth=approach.depth,
                 why=approach.why, relayed=approach.plan is None, taken_out=approach.taken_out, lost=approach.lost,
             ),
         )  # fmt: skip
@@ -155,7 +164,7 @@ class Sessions:
         readable = inputs is not None and (vocabulary is not None or approach.depth == "text")
         return Opened(session, None, (opening.parser,) if readable else ())
 
-    def _parsed(self, request: Request, began: _Began, upstream: Upstream, approach: Approach, plan: Plan) -> Opened:
+    def _parsed(self, request: Request, began: _Began, upstream: Upstream, approach: Approach, ask: Asked) -> Opened:
         opening = self._opening(request, began, upstream, approach)
         layers = catalog.layers(opening, resolve(opening.parser, opening))
         decoder, inputs = _READ_AS[approach.way or ""], INPUTS[approach.way or ""]
@@ -164,42 +173,45 @@ class Sessions:
         opening = msgspec.structs.replace(opening, stages=stages)
         recorder = self._recorder.open(opening, began.elapsed)
         reader = Reader(opening, recorder, decoder, inputs, self._vocabulary(upstream))
-
-        async def ask() -> Exchange:
-            # Another upstream may have to be asked in another way.
-            return (await self._pool.ask([upstream], "POST", approach.target, request.headers, approach.body))[1]
-
-        stream = UpstreamStream(ask, reader, Stops(stop_watch(opening, layers), plan.ask.n), approach.prompt)
+        stream = UpstreamStream(ask, reader, Stops(stop_watch(opening, layers), approach.ask.n), approach.prompt)
+        wanted = None if approach.plan is None else approach.plan.keep_alive
         session = Session(
             opening, layers, stream, recorder, commit_after=self._config.commit_after,
-            keep_alive=self._config.keep_alive if plan.keep_alive is None else plan.keep_alive,
+            keep_alive=self._config.keep_alive if wanted is None else wanted,
         )  # fmt: skip
         return Opened(session, stream, ())
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
+    def _asking(self, request: Request, upstream: Upstream, approach: Approach) -> Asked:
+        async def ask() -> Exchange:
+            found = await self._pool.ask([upstream], "POST", approach.target, request.headers, approach.body)
+            return found[1]
+
+        return ask
+
     async def _answer(self, request: Request, upstreams: Sequence[Upstream], approach: Approach) -> _Answered:
         asked_so = {upstreams[0].name: approach}
 
-        async def body(upstream: Upstream) -> bytes:
+        async def sent(upstream: Upstream) -> tuple[str, bytes]:
             """Of another upstream something else may be known."""
             if upstream.name not in asked_so:
-                asked_so[upstream.name] = _as_told(request, await self._plain(request, upstream))
-            return asked_so[upstream.name].body
+                asked_so[upstream.name] = await self._approach(request, upstream)
+            return asked_so[upstream.name].target, asked_so[upstream.name].body
 
-        upstream, answer = await self._ask(upstreams, request, body)
+        upstream, answer = await self._ask(upstreams, request, sent)
         approach = asked_so[upstream.name]
         if approach.taken_out and isinstance(answer, Exchange) and answer.status in REFUSALS:
             await answer.close()
             approach = approach.plainly(request)
             upstream, answer = await self._ask([upstream], request, approach.body)
-        if isinstance(answer, Exchange) and answer.status >= 400:
+        if isinstance(answer, Exchange) and answer.status >= 400 and approach.plan is None:
             why = f"it answered with status {answer.status}"
             approach = approach._replace(way=None, depth="verbatim", why=why, taken_out="")
         return _Answered(approach, upstream, answer)
 
     async def _ask(
-        self, upstreams: Sequence[Upstream], request: Request, body: bytes | BodyOf
+        self, upstreams: Sequence[Upstream], request: Request, body: bytes | SentTo
     ) -> tuple[Upstream, Exchange | ErrorInput]:
         try:
             return await self._pool.ask(upstreams, "POST", request.target, request.headers, body)
@@ -215,7 +227,8 @@ class Sessions:
 
     async def _plain(self, request: Request, upstream: Upstream) -> Approach:
         """The client's own request."""
-        known = await upstream.known(request.headers, request.model)
+        wanted = self._recorder.mode != "off" or upstream.settings.parser is not None
+        known = await upstream.known(request.headers, request.model) if wanted else Known(why="nothing is recorded")
         ask = asked(request.protocol, request.body)
         plain = Approach(known, ask, request.path, request.target, request.body, why=known.why)
         if request.protocol == "completions" and upstream.settings.depth != "verbatim":
@@ -226,9 +239,17 @@ class Sessions:
 
     async def _approach(self, request: Request, upstream: Upstream) -> Approach:
         plain = await self._plain(request, upstream)
-        if request.protocol == "chat" and upstream.settings.parser is not None and plain.known.way is not None:
-            return self._for_parser(request, upstream, plain)
+        if request.protocol == "chat" and upstream.settings.parser is not None:
+            if plain.known.way is not None:
+                return self._for_parser(request, upstream, plain)
+            self._relay_instead(upstream, plain.why)
         return _as_told(request, plain)
+
+    def _relay_instead(self, upstream: Upstream, why: str) -> None:
+        """Our stages were to make the response, and cannot."""
+        if (upstream.name, why) not in self._relayed_instead:
+            self._relayed_instead.add((upstream.name, why))
+            log.warning("upstream %r: its own response is relayed in spite of --parser: %s", upstream.name, why)
 
     def _for_parser(self, request: Request, upstream: Upstream, plain: Approach) -> Approach:
         """Ask for what our stages can read."""
@@ -240,6 +261,8 @@ class Sessions:
             request.body, request.model or known.engine.model, reasoning_field=self._config.reasoning_field
         )
         prompt = None if known.way == "chat" else vocabulary.prompt(plan.conversation)
+        if prompt is not None:
+            check_length(len(prompt.ids), known.engine.max_tokens)
         path, body = asking.ask(
             known.way, body=request.body, plan=plan, prompt=prompt, model=request.model or known.engine.model,
             strict=known.strict, context=known.engine.max_tokens, ids=known.way == "completions" and not known.strict,
@@ -247,7 +270,7 @@ class Sessions:
         told = None if prompt is None else PromptInput(prompt.ids, prompt.tail, len(prompt.ids))
         return plain._replace(
             ask=plan.ask, path=path, target=path, body=body, way=known.way, depth=known.depth, why=known.why, plan=plan,
-            prompt=told, lost=asking.lost(known.way, plan.sampling, strict=known.strict),
+            prompt=told, lost=asking.lost(known.way, plan.sampling, ignored=plan.ignored, strict=known.strict),
         )  # fmt: skip
 
 
@@ -266,6 +289,15 @@ class _Answered(NamedTuple):
 
 _READ_AS = {"chat": DECODERS["chat"], "completions": DECODERS["completions"], "generate": None, "completion": None}
 """Of a parsed session: what its upstream took it for. The native ways take it for nothing."""
+
+
+def _answering(answer: Exchange | ErrorInput) -> Asked:
+    """For a stream of what has been asked already."""
+
+    async def ask() -> Exchange | ErrorInput:
+        return answer
+
+    return ask
 
 
 def _as_told(request: Request, plain: Approach) -> Approach:

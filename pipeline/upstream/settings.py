@@ -250,6 +250,9 @@ class Base:
     def join(self, target: str) -> str:
         """The URL of a request target (path and query, as the client sent it; characters that no target may have are
         percent-encoded)."""
+        return self.origin + self.path(target)
+
+    def path(self, target: str) -> str:
+        """Its path and query there."""
         target = quote(target if target.startswith("/") else f"/{target}", safe=_SAFE)
-        path = f"{self._versioned}/{target[len(_CLIENTS) :]}" if target.startswith(_CLIENTS) else self._root + target
-        return self.origin + path
+        return f"{self._versioned}/{target[len(_CLIENTS) :]}" if target.startswith(_CLIENTS) else self._root + target

@@ -28,8 +28,11 @@ from stages.events import (
 )
 from stages.upstream.entries import UNKNOWN
 
-Ask: TypeAlias = Callable[[], Awaitable[Exchange]]
+Ask: TypeAlias = Callable[[], Awaitable[Exchange | ErrorInput]]
+"""Gets the answer, or why there is none; may raise UpstreamFault."""
 _OURS = (AbortInput, Tick, TimingInput)
+LAST: Final = 1.0
+"""Seconds for what comes behind the end that a response tells."""
 ENCODED: Final = ErrorInput(
     "engine", "The upstream compressed its answer, though it was asked not to.", "upstream_encoded"
 )
@@ -56,7 +59,8 @@ class Stops:
         self._watch = watch
         self._n = n
         self._done: set[int] = set()
-        self._cut = False
+        self.cut = False
+        """A choice was ended here: the upstream may be writing still."""
         self._prompt = PromptInput((), "", 0)
         self._written = 0
 
@@ -87,11 +91,11 @@ class Stops:
             self._written += len(event.ids) or 1
             if stop is not None:
                 self._done.add(event.choice)
-                self._cut = True
+                self.cut = True
                 return [event, FinishInput(event.choice, "stop", stop)]
         elif isinstance(event, FinishInput):
             self._done.add(event.choice)
-        elif isinstance(event, UsageInput) and self._cut:
+        elif isinstance(event, UsageInput) and self.cut:
             return [UsageInput(event.prompt, self._written, event.cached)]
         return [event]
 
@@ -99,7 +103,7 @@ class Stops:
 class UpstreamStream:
     """An EngineStream. ``run`` it in a task group; what it reads waits, a few reads at most, until it is received.
 
-    ``ask``: gets the answer, or raises UpstreamFault. ``prompt``: what is sent, where we rendered it; what the upstream
+    ``prompt``: what is sent, where we rendered it; what the upstream
     tells of it counts for nothing then.
     """
 
@@ -125,7 +129,8 @@ class UpstreamStream:
 
     def abort(self) -> None:
         """See EngineStream."""
-        self._running.cancel()
+        if not self._over or self._stops.cut:
+            self._running.cancel()
         self._inbox.close()
 
     def causes(self, events: Sequence[Input]) -> list[int]:
@@ -144,6 +149,8 @@ class UpstreamStream:
         try:
             with self._running:
                 answer = await self._ask()
+                if isinstance(answer, ErrorInput):
+                    return answer
                 try:
                     return await self._each_read(answer)
                 finally:
@@ -166,6 +173,11 @@ class UpstreamStream:
             await self._give(reader.take(data))
             if reader.failed is not None:
                 return reader.failed
+        if self._over and not self._stops.cut:
+            # It has told its end: what is left of the response is a line or nothing, and its connection can be kept.
+            with anyio.move_on_after(LAST), contextlib.suppress(UpstreamFault):
+                while data := await answer.read():
+                    reader.read(list(reader.take(data)))
         return End()
 
     async def _give(self, events: list[Any]) -> None:

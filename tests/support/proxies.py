@@ -74,10 +74,8 @@ def received(client: socket.socket) -> Got:
 
 
 def ended(running: Running) -> int:
-    """How many sessions of its store have ended."""
-    if not running.store.exists():
-        return 0
-    return sum(info.state != "open" for info in running.sessions())
+    """How many sessions of its store have ended, as far as it has been told."""
+    return sum(info.state != "open" for info in running.sessions()) if running.store.exists() else 0
 
 
 def latest(running: Running, count: int) -> Trace:
@@ -93,6 +91,12 @@ def latest(running: Running, count: int) -> Trace:
             store.close()
 
     return eventually(found)
+
+
+def session_of(running: Running, got: Got) -> Trace:
+    """The session of a response, once it has ended."""
+    named = got.header("x-playhead-session") or (got.header("x-request-id") or "").removeprefix("chatcmpl-")
+    return running.recorded(f"chatcmpl-{named}")
 
 
 def all_of(running: Running, count: int) -> list[Trace]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stages.events import FinishInput, PromptInput, TokensInput, UsageInput
-from tests.support.proxies import bytes_of, ended, latest, post, proxied
+from tests.support.proxies import bytes_of, ended, latest, post, proxied, session_of
 from tests.support.server import MESSAGES, Running, serve
 
 STEPS = [
@@ -60,11 +60,10 @@ def front(origin: Running, tmp_path_factory: pytest.TempPathFactory) -> Generato
 )
 def test_the_same_bytes(origin: Running, front: Running, fields: dict[str, Any]) -> None:
     body = json.dumps({"model": origin.model, "messages": MESSAGES, **fields}).encode()
-    before = ended(front)
     direct = post(origin.address, "/v1/chat/completions", body)
     got = post(front.address, "/v1/chat/completions", body)
     assert (got.status, fixed(got.body)) == (200, fixed(direct.body))
-    trace = latest(front, before + 1)
+    trace = session_of(front, got)
     assert bytes_of(trace, "served") == got.body
     facts = trace.opening.upstream
     assert facts is not None
@@ -76,9 +75,9 @@ def test_the_same_bytes(origin: Running, front: Running, fields: dict[str, Any])
 def test_what_is_recorded_of_the_tokens(origin: Running, front: Running) -> None:
     """The engine's inputs there are the inputs here, but for what a response does not tell."""
     body = json.dumps({"model": origin.model, "messages": MESSAGES, "stream": True, "n": 2}).encode()
-    here, there = ended(front), ended(origin)
-    post(front.address, "/v1/chat/completions", body)
-    ours = latest(front, here + 1).events("input", "engine")
+    there = ended(origin)
+    got = post(front.address, "/v1/chat/completions", body)
+    ours = session_of(front, got).events("input", "engine")
     theirs = latest(origin, there + 1).events("input", "engine")
 
     def told(events: list[Any]) -> list[Any]:
@@ -105,7 +104,7 @@ def test_two_proxies_in_a_row(origin: Running, front: Running, tmp_path: Path) -
     direct = post(origin.address, "/v1/chat/completions", body)
     with proxied(tmp_path, front.address) as second:
         got = post(second.address, "/v1/chat/completions", body)
-        trace = latest(second, 1)
+        trace = session_of(second, got)
     assert fixed(got.body) == fixed(direct.body)
     assert trace.opening.upstream is not None
     assert trace.opening.upstream.depth == "tokens"

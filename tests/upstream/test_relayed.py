@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.captures import PATHS, Capture, captures
 from tests.support.playback import Playback, playback
-from tests.support.proxies import Got, bytes_of, ended, latest, post, proxied
+from tests.support.proxies import Got, bytes_of, post, proxied, session_of
 from tests.support.server import Running
 
 NAMES = sorted(name for name, capture in captures().items() if capture.marked is None)
@@ -37,12 +37,11 @@ def test_verbatim_is_byte_exact(upstream: Playback, verbatim: Running, name: str
     """The client gets the bytes, in the writes in which they came; the record has them; nothing was added."""
     capture = captures()[name]
     upstream.play(name)
-    before = ended(verbatim)
     got = asked(verbatim, capture)
     assert (got.status, got.body) == (capture.http.status, capture.data)
     assert got.whole
     assert upstream.asked[-1].json == capture.request
-    trace = latest(verbatim, before + 1)
+    trace = session_of(verbatim, got)
     assert bytes_of(trace, "upstream") == capture.data
     assert bytes_of(trace, "served") == capture.data
     assert trace.info.state == "closed"

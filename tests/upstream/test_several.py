@@ -14,7 +14,7 @@ import pytest
 from tests.support.captures import PATHS, captures
 from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
-from tests.support.proxies import Got, ended, latest, post, proxied
+from tests.support.proxies import Got, ended, post, proxied, session_of
 from tests.support.server import PATIENCE, Running, eventually
 
 CHAT = "vllm_plain-stop_string_multitoken"
@@ -67,7 +67,7 @@ def test_by_name_or_pattern(both: Both, model: str, who: str) -> None:
     asked = {"a": both.a, "b": both.b}[who].asked
     assert [one.json["model"] for one in asked] == [model]
     assert asked[0].header("authorization") == f"Bearer {CLIENTS if who == 'a' else OURS}"
-    trace = latest(both.proxy, 1)
+    trace = session_of(both.proxy, got)
     assert trace.opening.upstream is not None
     assert (trace.opening.upstream.name, trace.info.upstream) == (who, who)
     kept = both.proxy.store.read_bytes() + both.proxy.log.read_bytes()
@@ -81,7 +81,7 @@ def test_the_next_one_before_the_first_byte(both: Both) -> None:
     got = ask(both, "Both/x")
     assert (got.status, got.body) == (200, captures()[CHAT].data)
     assert len(both.b.asked) == 1
-    trace = latest(both.proxy, 1)
+    trace = session_of(both.proxy, got)
     assert trace.opening.upstream is not None
     assert trace.opening.upstream.name == "b"
     # It is known to be down: the other one is asked first.

@@ -13,7 +13,7 @@ from stages.message import Message, collect
 from store.api import Trace
 from tests.support.captures import PATHS, Capture, Wrote, captures, normalised, twin, without_ids
 from tests.support.playback import Playback, playback
-from tests.support.proxies import bytes_of, ended, latest, post, proxied
+from tests.support.proxies import bytes_of, post, proxied, session_of
 from tests.support.server import Running
 from tests.support.vocabularies import VOCABULARIES, tokenizer_folder
 
@@ -55,9 +55,8 @@ def proxy(upstream: Playback, tmp_path_factory: pytest.TempPathFactory) -> Gener
         for path in VOCABULARIES.glob("*.json"):
             # Whether it tells ids is asked with the first request.
             upstream.play("vllm_plain-plain")
-            before = ended(running)
-            post(running.address, PATHS["chat"], b'{"model": "%b", "stream": true}' % path.stem.encode())
-            latest(running, before + 1)
+            warm = post(running.address, PATHS["chat"], b'{"model": "%b", "stream": true}' % path.stem.encode())
+            session_of(running, warm)
         yield running
 
 
@@ -66,10 +65,9 @@ def asked(running: Running, capture: Capture) -> tuple[bytes, Trace]:
     assert capture.script is not None
     request = {key: value for key, value in capture.request.items() if key != "return_token_ids"}
     body = json.dumps({**request, "model": capture.script.vocabulary}).encode()
-    before = ended(running)
     got = post(running.address, PATHS["chat"], body)
     assert got.status == 200
-    return got.body, latest(running, before + 1)
+    return got.body, session_of(running, got)
 
 
 def plain(capture: Capture) -> bytes:
