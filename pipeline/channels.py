@@ -69,7 +69,23 @@ async def send(outbox: MemoryObjectSendStream[list[T]], events: list[T]) -> bool
     return True
 
 
-async def receive(inbox: MemoryObjectReceiveStream[list[T]]) -> list[T]:
+class Source(Protocol[T]):
+    """What a reader needs of a channel's end, or of what stands for one."""
+
+    async def receive(self) -> list[T]:
+        """The next list. Raises EndOfStream."""
+        ...
+
+    def receive_nowait(self) -> list[T]:
+        """A list that waits already. Raises WouldBlock, EndOfStream."""
+        ...
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any, /) -> Any: ...
+
+
+async def receive(inbox: Source[T]) -> list[T]:
     """What is waiting, up to MAX_EVENTS and never less than one list. One checkpoint. Raises EndOfStream."""
     events = await inbox.receive()
     try:

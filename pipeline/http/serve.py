@@ -11,7 +11,6 @@ from math import inf
 from typing import Literal, NamedTuple, Protocol
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream
 from starlette.types import Message, Receive, Send
 
 from pipeline import channels
@@ -45,7 +44,7 @@ class Session(Protocol):
         ...
 
     @property
-    def frames(self) -> MemoryObjectReceiveStream[list[Frame]]:
+    def frames(self) -> channels.Source[Frame]:
         """What the client is to get; ends with the session."""
         ...
 
@@ -235,13 +234,17 @@ class FrameWriter:
                 await self._link.abort()
 
     async def _put(self, message: Message) -> None:
-        with anyio.move_on_after(self._patience) as scope:
+        link = self._link
+        if link is None or link.unsent:
+            with anyio.move_on_after(self._patience) as scope:
+                await self._send(message)
+            if scope.cancelled_caught:
+                raise Stalled
+        else:
+            # There is room: the server does not wait. A scope would cost as much as the rest.
             await self._send(message)
-            if self._link is not None:
-                scope.deadline = inf
-                await self._taken(self._link)
-        if scope.cancelled_caught:
-            raise Stalled
+        if link is not None:
+            await (self._taken(link) if link.unsent else link.drained())
 
     async def _taken(self, link: Link) -> None:
         """Wait until the socket has taken all. A client that takes little is slow, and may be; four looks in a row tell

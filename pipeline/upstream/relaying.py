@@ -6,13 +6,12 @@ upstream ──reads──▶ frames ──RELAY──▶ whoever reads ``frames
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from pipeline.channels import send
 from pipeline.engines.base import SHUTDOWN
 from pipeline.recorder import SessionRecorder
 from pipeline.session import AbortBy
@@ -37,7 +36,8 @@ _CLOSING = re.compile(
 
 
 class RelaySession:
-    """``run`` it in a task group, read ``frames`` to the end, call ``abort`` at any time. See ``pipeline.session``.
+    """``run`` it in a task group, read ``frames`` to the end, or leave it; call ``abort`` at any time. See
+    ``pipeline.session``. One reader.
 
     ``answer``: the upstream's, or why there is none.
     """
@@ -51,8 +51,6 @@ class RelaySession:
         answer: Exchange | Last,
         reader: Reader,
         recorder: SessionRecorder,
-        *,
-        channel_size: int = 2,
     ) -> None:
         self.opening = opening
         self.path = path
@@ -70,11 +68,24 @@ class RelaySession:
         self._served = recorder.tap("served", "frame")
         self._inputs = recorder.tap("input", "engine")
         self._taken = 0
+        self._headed = False
         self._held: list[Frame] = []
         self._waiting = anyio.CancelScope()
-        self._outbox: MemoryObjectSendStream[list[Frame]]
-        self.frames: MemoryObjectReceiveStream[list[Frame]]
-        self._outbox, self.frames = anyio.create_memory_object_stream[list[Frame]](channel_size)
+        self._unread: list[Frame] = []
+        """Frames that were given to the client and are still to be read."""
+        self._over = False
+        self._left = anyio.Event()
+
+    @property
+    def frames(self) -> Self:
+        """See ``receive``."""
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._left.set()
 
     def abort(self, by: AbortBy) -> None:
         """End the session: the upstream's response is closed, what came is recorded to its end. Idempotent; without
@@ -93,17 +104,15 @@ class RelaySession:
         return fold(RELAY.start(self.opening), [*head, error])[len(head) :]
 
     async def run(self) -> None:
-        """Relay until the last frame is in ``frames``. Cancelled from outside, it aborts (``shutdown``)."""
+        """Wait for the end. Where the reader of ``frames`` leaves before it, relay for the record alone. Cancelled from
+        outside, it aborts (``shutdown``)."""
         async with anyio.create_task_group() as outer:
             outer.start_soon(self._abort_when_cancelled, outer.cancel_scope)
             with anyio.CancelScope(shield=True):
-                async with self._outbox:
-                    try:
-                        last = await self._pass_on()
-                    finally:
-                        if isinstance(self._answer, Exchange):
-                            await self._answer.close()
-                    await self._finish(last)
+                await self._left.wait()
+                with contextlib.suppress(anyio.EndOfStream):
+                    while True:
+                        await self.receive()
             outer.cancel_scope.cancel()
 
     async def _abort_when_cancelled(self, scope: anyio.CancelScope) -> None:
@@ -114,37 +123,58 @@ class RelaySession:
                 self.abort("shutdown")
             raise
 
-    async def _pass_on(self) -> Last:
-        """Pass on what the upstream answers; how it ended."""
+    def receive_nowait(self) -> list[Frame]:
+        """Nothing is ever waiting. Raises WouldBlock."""
+        raise anyio.WouldBlock
+
+    async def receive(self) -> list[Frame]:
+        """The next frames for the client. Raises EndOfStream behind the last."""
+        while not self._over:
+            # What the client was given is read for what it means while it waits for more.
+            unread, self._unread = self._unread, []
+            self._read(unread)
+            frames = await self._next()
+            if frames:
+                return frames
+        raise anyio.EndOfStream
+
+    async def _next(self) -> list[Frame]:
+        """What comes next; nothing is possible."""
         answer = self._answer
         if not isinstance(answer, Exchange):
-            return answer
-        with self._waiting:
-            try:
-                return await self._each_read(answer)
-            except UpstreamFault as fault:
-                return fault.input()
-        return AbortInput(self.aborted_by or "cancel") if self.aborted_by != "shutdown" else SHUTDOWN
-
-    async def _each_read(self, answer: Exchange) -> Last:
-        reader = self._reader
-        await self._forward(reader.head(answer))
-        while data := await answer.read():
-            frames = reader.take(data)
-            if frames:
-                await self._forward(frames)
-            if reader.failed is not None:
-                return reader.failed
-        return End()
-
-    async def _forward(self, frames: list[Frame]) -> None:
-        made = self._relayed(frames)
+            return self._finish(answer)
+        if not self._headed:
+            self._headed = True
+            return self._given(self._reader.head(answer))
         try:
-            if made:
-                await send(self._outbox, self._hold(made) if self.recorder.strict else made)
-        finally:
-            # Also where the client left while this waited for it: what came is recorded to its end.
-            self._read(frames)
+            data = await self._data(answer)
+            if data:
+                frames = self._reader.take(data)
+                if self._reader.failed is None:
+                    return self._given(frames)
+            last = self._aborted() or self._reader.failed or End()
+        except UpstreamFault as fault:
+            last = fault.input()
+        with anyio.CancelScope(shield=True):
+            await answer.close()
+        return self._finish(last)
+
+    async def _data(self, answer: Exchange) -> bytes:
+        """The next read; nothing at the end, and once the session is aborted."""
+        if self.aborted_by is None:
+            with anyio.CancelScope() as self._waiting:
+                return await answer.read()
+        return b""
+
+    def _aborted(self) -> Last | None:
+        if self.aborted_by is None:
+            return None
+        return SHUTDOWN if self.aborted_by == "shutdown" else AbortInput(self.aborted_by)
+
+    def _given(self, frames: list[Frame]) -> list[Frame]:
+        made = self._relayed(frames)
+        self._unread = frames
+        return self._hold(made) if self.recorder.strict else made
 
     def _relayed(self, events: list[Any]) -> list[Frame]:
         """What the client gets of these; recorded."""
@@ -173,14 +203,16 @@ class RelaySession:
         return frames
 
     def _read(self, events: list[Any]) -> None:
+        if not events or not self.recorder.recorded:
+            return
         inputs, causes = self._reader.read(events)
         if inputs:
             self.last = inputs[-1]
             self._inputs(inputs, causes)
 
-    async def _finish(self, last: Last) -> None:
+    def _finish(self, last: Last) -> list[Frame]:
         frames = self._reader.rest() if isinstance(self._answer, Exchange) else []
         self._read([*frames, last])
-        self.ended = True
+        self.ended = self._over = True
         self.broken = self._begun and self._reader.opaque and isinstance(last, ErrorInput)
-        await send(self._outbox, [*self._held, *self._relayed([*frames, last])])
+        return [*self._held, *self._relayed([*frames, last])]

@@ -16,7 +16,7 @@ from stages.events import ErrorInput
 from tests.support.captures import PATHS, captures
 from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
-from tests.support.proxies import Got, all_of, bytes_of, ended, latest, post, proxied
+from tests.support.proxies import Got, all_of, bytes_of, latest, post, proxied, session_of
 from tests.support.server import PATIENCE, Running
 
 CHAT = "vllm_plain-stop_string_multitoken"
@@ -54,8 +54,8 @@ def error_of(block: bytes) -> dict[str, Any]:
     return found
 
 
-def last_input(running: Running, count: int) -> Any:
-    return latest(running, count).events("input", "engine")[-1]
+def last_input(running: Running, got: Got) -> Any:
+    return session_of(running, got).events("input", "engine")[-1]
 
 
 @pytest.mark.slow
@@ -63,8 +63,7 @@ def test_a_cut_at_every_byte(upstream: Playback, proxy: Running) -> None:
     """Whole blocks are passed on, the broken one is not; then the error, and the end of the stream. The record has
     every byte that came, and what happened."""
     whole = captures()[CHAT].data
-    before = ended(proxy)
-    sent: list[bytes] = []
+    sent: list[Got] = []
     for cut in range(len(whole)):
         upstream.first(How(cut=cut, size=97))
         got = ask(proxy)
@@ -74,10 +73,12 @@ def test_a_cut_at_every_byte(upstream: Playback, proxy: Running) -> None:
         error, done = blocks(got.body.removeprefix(kept + end))
         assert error_of(error)["code"] == "upstream_cut"
         assert done == b"data: [DONE]\n\n"
-        sent.append(got.body)
-    for cut, trace in enumerate(all_of(proxy, before + len(whole))[before:]):
+        sent.append(got)
+    found = {trace.opening.session: trace for trace in all_of(proxy, len(whole))}
+    for cut, got in enumerate(sent):
+        trace = found[got.header("x-playhead-session") or ""]
         assert bytes_of(trace, "upstream") == whole[:cut]
-        assert bytes_of(trace, "served") == sent[cut]
+        assert bytes_of(trace, "served") == got.body
         assert trace.events("input", "engine")[-1].code == "upstream_cut"
 
 
@@ -106,14 +107,12 @@ def test_the_sdks_raise(upstream: Playback, proxy: Running) -> None:
     ],
 )
 def test_before_the_first_byte(upstream: Playback, proxy: Running, how: How, status: int, code: str) -> None:
-    before = ended(proxy)
     upstream.first(how)
     got = ask(proxy)
     assert (got.status, got.header("content-type")) == (status, "application/json")
     assert json.loads(got.body)["error"]["code"] == code
-    assert last_input(proxy, before + 1) == ErrorInput(
-        last_input(proxy, before + 1).kind, json.loads(got.body)["error"]["message"], code
-    )
+    told = last_input(proxy, got)
+    assert told == ErrorInput(told.kind, json.loads(got.body)["error"]["message"], code)
 
 
 def test_silence_in_the_middle(upstream: Playback, proxy: Running) -> None:
@@ -138,7 +137,6 @@ def test_silence_in_the_middle(upstream: Playback, proxy: Running) -> None:
 @pytest.mark.parametrize("name", [CHAT, MESSAGES])
 def test_a_page_of_a_gateway(upstream: Playback, proxy: Running, page: bytes, name: str) -> None:
     """The protocol's error with the same status, and not a word of the page; the record has the page."""
-    before = ended(proxy)
     upstream.first(How(instead=page), name)
     got = ask(proxy, name)
     assert (got.status, got.header("content-type")) == (502, "application/json")
@@ -146,7 +144,7 @@ def test_a_page_of_a_gateway(upstream: Playback, proxy: Running, page: bytes, na
     assert "502" in value["error"]["message"]
     assert (value.get("type") == "error") == (name == MESSAGES)
     assert b"Gateway</html>" not in got.body
-    trace = latest(proxy, before + 1)
+    trace = session_of(proxy, got)
     assert bytes_of(trace, "upstream") == page.partition(b"\r\n\r\n")[2]
 
 
@@ -171,13 +169,14 @@ def test_what_fails_is_counted(upstream: Playback, proxy: Running) -> None:
 
 
 def test_a_client_that_leaves_closes_the_upstream(upstream: Playback, proxy: Running) -> None:
-    before, left = ended(proxy), upstream.left
+    left = upstream.left
     first = captures()[CHAT].data.index(b"\n\n") + 2
     # Within the limit of this proxy, so that it is the client that ends it.
     upstream.first(How(stall=first))
     with proxy.stream() as wire:
         wire.until(b"\n\n")
-    trace = latest(proxy, before + 1)
+        session = wire.response.headers["x-playhead-session"]
+    trace = proxy.recorded(f"chatcmpl-{session}")
     assert trace.info.state == "aborted"
     assert trace.events("input", "engine")[-1].by == "client"
     host, _, port = proxy.address.removeprefix("http://").partition(":")
