@@ -150,7 +150,8 @@ def told_by_upstream(trace: Trace, theirs: Track) -> tuple[str, ...]:
     for event, cause in zip(theirs.events, theirs.causes, strict=True):
         if isinstance(event, Failure):
             place = _malformed(trace.events("upstream", "frame")) if event.code == "malformed_event" else cause
-            notes.append(f"upstream's frame {place}: {event.message} ({event.code or event.kind})")
+            where = f"at the upstream's frame {place}" if place >= 0 else "before any frame of the upstream's"
+            notes.append(f"the stream has an error, {where}: {event.message} ({event.code or event.kind})")
     tokens = _tokens(trace)
     known = sum(len(event.ids) for event in tokens)
     counted = next((event.completion for event in reversed(theirs.events) if isinstance(event, Usage)), known)

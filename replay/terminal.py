@@ -99,7 +99,7 @@ def _stages(console: Console, report: RunReport) -> None:
     )
     found.update(note for result in report.sessions if result.verdict in _QUIET for note in result.notes)
     found.update(f"not replayed: {result.unreplayed}" for result in report.sessions if result.unreplayed)
-    found.update(f"not compared: {result.uncompared}" for result in report.sessions if result.uncompared)
+    found.update(f"message not compared: {result.uncompared}" for result in report.sessions if result.uncompared)
     for result in report.sessions:
         if result.verdict == "restyled":
             kinds = sorted({_spaced(item.kind) for item in result.differences})

@@ -85,13 +85,14 @@ class Committer:
     def run(self) -> None:
         """Until the queue is ended and empty."""
         while items := self._queue.take(COMMIT_BYTES):
-            start = 0
+            start, began = 0, time.monotonic()
             for end, item in enumerate(items):
                 if item.call is not None:
                     self._commit(items[start:end])
                     _resolve(item, None)
                     start = end + 1
             self._commit(items[start:])
+            self._queue.took(time.monotonic() - began)
             if self._backoff and not self._queue.ended:
                 self._queue.pause(self._backoff)
         if self._unsettled:

@@ -141,15 +141,22 @@ def weight(events: Sequence[Any]) -> int:
     return size
 
 
+SHARE = 10
+"""So many times as long as a commit takes, records wait for the next."""
+LONGEST = 0.25
+"""Seconds that they wait at most."""
+
+
 class Queue:
-    """Items between the threads, bounded in bytes. The taker waits for company: ``window`` s, or ``plenty`` bytes."""
+    """Items between the threads, bounded in bytes. The taker waits for company: ``window`` s, or ``plenty`` bytes;
+    longer where its work takes long (``took``)."""
 
     def __init__(self, limit: int, window: float, plenty: int) -> None:
         self._items: deque[Item] = deque()
         self._bytes = 0
         self._limit = limit
-        self._window = window
-        self._plenty = plenty
+        self._window = self._least = window
+        self._plenty = self._few = plenty
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._wanted = 1
@@ -209,6 +216,12 @@ class Queue:
         with self._lock:
             self._wanted = _NEVER
             self._wake.wait_for(lambda: self._urgent, seconds)
+
+    def took(self, seconds: float) -> None:
+        """What was taken last was so much work. A row of a layer costs much the same whether it has one event or ten:
+        under load more is gained by waiting than by hurrying."""
+        self._window = min(max(self._least, SHARE * seconds), LONGEST)
+        self._plenty = round(self._few * self._window / self._least) if self._least else self._few
 
     def take(self, most: int) -> list[Item]:
         """What waits, at most about ``most`` bytes of it; empty only at the end."""

@@ -64,7 +64,7 @@ def describe(console: Console, found: Trace) -> None:
     info = found.info
     console.print(Text.assemble((info.session, "bold"), f"  {info.state}  {info.model}  {when(info.opened)}"))
     if found.opening.upstream is not None:
-        for line in _upstream(found.opening.upstream):
+        for line in _upstream(found.opening.upstream, bool(found.events("upstream", "frame"))):
             console.print(Text(line))
     console.print(Text("stages: " + "  ".join(f"{k}={v}" for k, v in found.opening.stages.items()), "dim"))
     if info.validated:
@@ -85,8 +85,10 @@ def _rules(info: SessionInfo) -> str:
     return f"{counts} ({info.rule_errors} of them errors)" if counts else ""
 
 
-def _upstream(facts: UpstreamFacts) -> Iterator[str]:
-    how = "relayed: the client got its own response" if facts.relayed else "its output was parsed here"
+def _upstream(facts: UpstreamFacts, answered: bool) -> Iterator[str]:
+    """``answered``: something came of it."""
+    relayed = "relayed: the client got its own response" if answered else "it did not answer"
+    how = relayed if facts.relayed else "its output was parsed here"
     yield f"upstream: {facts.name}  {facts.url}{facts.path}  {how}"
     known = {
         "tokens": "the model's tokens are known", "text": "the model's raw text is known",
@@ -95,7 +97,7 @@ def _upstream(facts: UpstreamFacts) -> Iterator[str]:
     why = f" ({facts.why})" if facts.why else ""
     yield f"depth: {facts.depth}: {known[facts.depth]}{why}"
     if facts.taken_out:
-        left = "null stands in their place" if facts.taken_out == "null" else "their key is not there"
+        left = "null stands in their place" if facts.taken_out == "null" else "they have no key there"
         yield f"token ids were asked for, and taken out of what the client got: {left}"
 
 

@@ -22,7 +22,7 @@ _OWN = ("depth", "tokenizer", "key_env", "connect_timeout", "first_token_timeout
 
 
 _OPTIONS = (
-    click.option("--upstream", default=None, metavar="URL|FILE",
+    click.option("--upstream", default=None, metavar="URL|FILE.toml",
                   help="upstream: a server's URL, or a TOML file that names several (docs/proxy.md)."),
     click.option("--depth", type=click.Choice(["auto", "tokens", "text", "verbatim"]), default="auto",
                  show_default=True, help="upstream: the most that is recorded of what the model wrote."),
@@ -58,9 +58,9 @@ def check_upstream(config: Config) -> None:
     if config.upstream is None:
         raise click.UsageError("--engine upstream needs --upstream URL, or a TOML file that names several")
     given += ["parser"] if config.parser is not None else []
-    if "://" not in config.upstream and given:
-        raise click.UsageError(f"--{_option(given[0])} is for one --upstream URL; {config.upstream} has its own")
-    if "://" in config.upstream and config.parser is not None and config.tokenizer is None:
+    if config.upstream.endswith(".toml") and given:
+        raise click.UsageError(f"--{_option(given[0])} is for one --upstream URL: say it in {config.upstream}")
+    if not config.upstream.endswith(".toml") and config.parser is not None and config.tokenizer is None:
         raise click.UsageError("--parser with --engine upstream reads tokens: it needs --tokenizer")
     if config.served_name is not None:
         raise click.UsageError("--served-name: the models of upstreams keep their names")
@@ -83,7 +83,7 @@ async def hosted(config: Config, recorder: Recorder) -> AsyncGenerator[tuple[Hos
         ) from error
     where = config.upstream or ""
     try:
-        if "://" in where:
+        if not where.endswith(".toml"):
             own = {name: getattr(config, name) for name in _OWN}
             settings: tuple[UpstreamSettings, ...] = (from_url(where, os.environ, parser=config.parser, **own),)
         else:

@@ -311,7 +311,7 @@ def _log(session: Session, writer: FrameWriter) -> None:
     """A line of facts: nothing that was said."""
     last = session.last
     tokens = f"tokens {last.prompt} + {last.completion}" if isinstance(last, UsageInput) else "tokens unknown"
-    failed = f", {last.kind}" if isinstance(last, ErrorInput) else ""
+    failed = f", {last.code or last.kind}" if isinstance(last, ErrorInput) else ""
     aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ", detached" if writer.missed else ""
     log.info(
         "POST %s %s: session %.14s, %s, %.0f ms%s%s",

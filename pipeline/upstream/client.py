@@ -256,7 +256,8 @@ class Exchange:
             yield data
 
     async def read(self) -> bytes:
-        """What has come of the body; waits for the first byte of it. Empty at the end. Raises UpstreamFault."""
+        """What has come of the body; waits for the first byte of it. Empty at the end, and once it is abandoned. Raises
+        UpstreamFault."""
         if self._over:
             return b""
         if self._late == "upstream_token_timeout":
@@ -265,6 +266,8 @@ class Exchange:
         try:
             data = await self._content.readany()
         except (aiohttp.ClientError, OSError, _Stopped) as error:
+            if self._over:
+                return b""
             data = self._left()
             if not data:
                 fault = self._stopped or self._cut()
@@ -285,6 +288,12 @@ class Exchange:
             self._finish("upstream_cut")
             raise self._cut()
         return data
+
+    def abandon(self) -> None:
+        """Close it, whoever waits for a read of it: that one gives nothing. Idempotent."""
+        if not self._over:
+            self._finish("aborted")
+            self._content.set_exception(_Stopped())
 
     async def close(self) -> None:
         """Done with it. What is not read to its end is given up: its connection is closed at once. Idempotent."""

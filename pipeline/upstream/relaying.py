@@ -70,7 +70,6 @@ class RelaySession:
         self._taken = 0
         self._headed = False
         self._held: list[Frame] = []
-        self._waiting = anyio.CancelScope()
         self._unread: list[Frame] = []
         """Frames that were given to the client and are still to be read."""
         self._over = False
@@ -92,7 +91,8 @@ class RelaySession:
         effect on a session that has ended."""
         if self.aborted_by is None and not self.ended:
             self.aborted_by = by
-            self._waiting.cancel()
+            if isinstance(self._answer, Exchange):
+                self._answer.abandon()
 
     def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
         """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
@@ -147,7 +147,7 @@ class RelaySession:
             self._headed = True
             return self._given(self._reader.head(answer))
         try:
-            data = await self._data(answer)
+            data = b"" if self.aborted_by is not None else await answer.read()
             if data:
                 frames = self._reader.take(data)
                 if self._reader.failed is None:
@@ -158,13 +158,6 @@ class RelaySession:
         with anyio.CancelScope(shield=True):
             await answer.close()
         return self._finish(last)
-
-    async def _data(self, answer: Exchange) -> bytes:
-        """The next read; nothing at the end, and once the session is aborted."""
-        if self.aborted_by is None:
-            with anyio.CancelScope() as self._waiting:
-                return await answer.read()
-        return b""
 
     def _aborted(self) -> Last | None:
         if self.aborted_by is None:
