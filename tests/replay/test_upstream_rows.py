@@ -102,8 +102,8 @@ FAILED = [
 
 @pytest.mark.parametrize(("name", "frame", "code"), FAILED)
 def test_an_error_in_the_stream_is_named_at_its_frame(name: str, frame: int, code: str) -> None:
-    [note] = [note for note in replayed(name).notes if note.startswith("upstream's frame ")]
-    assert note.startswith(f"upstream's frame {frame}: ")
+    [note] = [note for note in replayed(name).notes if note.startswith("the stream has an error")]
+    assert note.startswith(f"the stream has an error, at the upstream's frame {frame}: ")
     assert note.endswith(f"({code})")
 
 

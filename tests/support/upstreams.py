@@ -189,9 +189,9 @@ def upstream(*answers: Answer) -> Generator[Server]:
 
 
 def refusing() -> str:
-    """A URL at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+    """A URL at which nobody listens. A port that was free a moment ago may be given to the next server, the one that is
+    to find nobody there."""
+    return "http://127.0.0.1:1"
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

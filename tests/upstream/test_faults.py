@@ -18,6 +18,7 @@ from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
 from tests.support.proxies import Got, all_of, bytes_of, latest, post, proxied, session_of
 from tests.support.server import PATIENCE, Running
+from tests.support.upstreams import refusing
 
 CHAT = "vllm_plain-stop_string_multitoken"
 MESSAGES = "vllm_plain-messages_plain"
@@ -31,7 +32,7 @@ def upstream() -> Generator[Playback]:
 
 @pytest.fixture(scope="module")
 def proxy(upstream: Playback, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    limits = ("--connect-timeout", "2", "--first-token-timeout", "0.5", "--token-timeout", "0.5", "--retries", "0")
+    limits = ("--connect-timeout", "2", "--first-token-timeout", "3", "--token-timeout", "2", "--retries", "0")
     folder = tmp_path_factory.mktemp("faults")
     with proxied(folder, upstream.address, "--depth", "verbatim", *limits) as running:
         yield running
@@ -149,10 +150,7 @@ def test_a_page_of_a_gateway(upstream: Playback, proxy: Running, page: bytes, na
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    with proxied(tmp_path, f"http://127.0.0.1:{port}", "--retries", "1") as running:
+    with proxied(tmp_path, refusing(), "--retries", "1") as running:
         got = ask(running)
         assert (got.status, json.loads(got.body)["error"]["code"]) == (503, "upstream_refused")
         with pytest.raises(openai.InternalServerError, match="refused the connection"):
