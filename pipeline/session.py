@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Literal, NoReturn
 
@@ -72,6 +72,24 @@ def stop_watch(opening: Opening, layers: Layers) -> Watch | None:
         return None
 
     return watch
+
+
+async def to_its_end(work: Callable[[], Awaitable[None]], abort: Callable[[AbortBy], None]) -> None:
+    """Do the work of a session to its end. Cancelled from outside, it is aborted (``shutdown``), and still ends."""
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            if not scope.cancel_called:
+                abort("shutdown")
+            raise
+
+    async with anyio.create_task_group() as outer:
+        outer.start_soon(watch, outer.cancel_scope)
+        with anyio.CancelScope(shield=True):
+            await work()
+        outer.cancel_scope.cancel()
 
 
 class Session:
@@ -153,21 +171,9 @@ class Session:
         """Serve until the last frame is in ``frames``. Cancelled from outside, it aborts (``shutdown``) and still runs
         to its end, which never waits for the engine and for a reader only as long as it reads."""
         try:
-            async with anyio.create_task_group() as outer:
-                outer.start_soon(self._abort_when_cancelled, outer.cancel_scope)
-                with anyio.CancelScope(shield=True):
-                    await self._pipeline()
-                outer.cancel_scope.cancel()
+            await to_its_end(self._pipeline, self.abort)
         finally:
             self._stream.abort()
-
-    async def _abort_when_cancelled(self, scope: anyio.CancelScope) -> None:
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            if not scope.cancel_called:
-                self.abort("shutdown")
-            raise
 
     async def _pipeline(self) -> None:
         opening, layers, tap = self.opening, self._layers, self.recorder.tap

@@ -89,7 +89,7 @@ def against_served(trace: Trace, track: str) -> Told | str:
 
 def unknown(trace: Trace) -> str:
     """Why what the model wrote is not known; "" where it is."""
-    bare = next((event for event in _tokens(trace) if event.ids and not event.pieces and not event.text), None)
+    bare = next((event for event in _tokens(trace) if _is_bare(event)), None)
     if bare is not None and trace.opening.tokenizer.hash is not None:
         return f"its tokenizer lacks ids that the upstream told (in a step of {len(bare.ids)}: {_some(bare.ids)})"
     if bare is not None:
@@ -98,6 +98,11 @@ def unknown(trace: Trace) -> str:
     if upstream is None or not verbatim(trace):
         return ""
     return f"recorded verbatim: what the model wrote is not known{f' ({upstream.why})' if upstream.why else ''}"
+
+
+def _is_bare(event: TokensInput) -> bool:
+    """Its text is not known. Of an id that was not told (-1) there is none to be known: the text is all there is."""
+    return not event.pieces and not event.text and any(token >= 0 for token in event.ids)
 
 
 def _some(ids: Sequence[int]) -> str:

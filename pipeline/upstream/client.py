@@ -94,7 +94,7 @@ class Client:
         self.busy += 1
         try:
             response = await self._response(request, method, self._base.join(target), headers)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the request is over: counted, and raised on
             fault = self._fault(error)
             self.busy -= 1
             if request.failed is not None:
@@ -273,7 +273,7 @@ class Exchange:
                 fault = self._stopped or self._cut()
                 self._finish(fault.code)
                 raise fault from error
-        except BaseException:
+        except BaseException:  # a cancelled reader leaves no connection open; raised on
             self._finish("aborted")
             raise
         finally:

@@ -85,7 +85,7 @@ class Upstream:
             if fault.away:
                 self.turned("down", fault.code)
             raise
-        except BaseException:
+        except BaseException:  # a cancelled request is counted too, and raised on
             self._stats.requests[self.name, "aborted"] += 1
             raise
         self._stats.responses[self.name, exchange.status] += 1

@@ -14,7 +14,7 @@ import anyio
 
 from pipeline.engines.base import SHUTDOWN
 from pipeline.recorder import SessionRecorder
-from pipeline.session import AbortBy
+from pipeline.session import AbortBy, to_its_end
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.reader import Reader
@@ -106,22 +106,13 @@ class RelaySession:
     async def run(self) -> None:
         """Wait for the end. Where the reader of ``frames`` leaves before it, relay for the record alone. Cancelled from
         outside, it aborts (``shutdown``)."""
-        async with anyio.create_task_group() as outer:
-            outer.start_soon(self._abort_when_cancelled, outer.cancel_scope)
-            with anyio.CancelScope(shield=True):
-                await self._left.wait()
-                with contextlib.suppress(anyio.EndOfStream):
-                    while True:
-                        await self.receive()
-            outer.cancel_scope.cancel()
+        await to_its_end(self._for_the_record, self.abort)
 
-    async def _abort_when_cancelled(self, scope: anyio.CancelScope) -> None:
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            if not scope.cancel_called:
-                self.abort("shutdown")
-            raise
+    async def _for_the_record(self) -> None:
+        await self._left.wait()
+        with contextlib.suppress(anyio.EndOfStream):
+            while True:
+                await self.receive()
 
     def receive_nowait(self) -> list[Frame]:
         """Nothing is ever waiting. Raises WouldBlock."""

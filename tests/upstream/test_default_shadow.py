@@ -1,0 +1,29 @@
+"""Who looks at a relayed session where nobody was named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store import open_store
+from tests.support.captures import PATHS, captures
+from tests.support.playback import playback
+from tests.support.proxies import post, proxied
+
+NAME = "vllm_plain-completions_logprobs"
+
+
+@pytest.mark.parametrize(("options", "looked"), [((), 1), (("--shadow", "none"), 0)], ids=["default", "none"])
+def test_the_models_own_format_unless_none(tmp_path: Path, options: tuple[str, ...], looked: int) -> None:
+    """What waits is done before a stop, so that what is not there then was not to be."""
+    with playback(NAME) as upstream, proxied(tmp_path, upstream.address, *options) as running:
+        assert post(running.address, PATHS["completions"], json.dumps(captures()[NAME].request).encode()).status == 200
+    store = open_store(str(running.store), create=False)
+    try:
+        [info] = store.sessions()
+    finally:
+        store.close()
+    assert len(info.shadows) == looked
+    assert set(info.shadows.values()) <= {"same"}
