@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from replay.result import SessionResult
+from replay.result import SessionResult, Signature
 from replay.run import at_least
-from replay.verdict import VERDICTS, Depth, Verdict
+from replay.verdict import VERDICTS, Depth, Mark, Verdict
 
 
 class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,6 +41,50 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """Sessions with this verdict."""
         count: int = getattr(self, verdict)
         return count
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions that differ in the same way. ``example``: the one with the fewest tokens (then by id and source);
+    ``sessions``: the first of them in that order, as (source, id), at most ``CLUSTER_SHOWN``; ``models``: sessions by
+    model."""
+
+    signature: Signature
+    count: int
+    tokens: int
+    models: dict[str, int]
+    example: SessionResult
+    sessions: tuple[tuple[str, str], ...]
+
+
+CLUSTER_SHOWN = 50
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions replayed with one parser. ``verdicts``: sessions by verdict; ``marks``: by what is wrong with the
+    replay; ``lag``: see SessionResult; ``ns``: CPU time of the parser."""
+
+    parser: str
+    sessions: int
+    tokens: int
+    verdicts: dict[Verdict, int]
+    marks: dict[Mark, int]
+    lag: dict[int, int] = {}
+    ns: int = 0
+
+
+class Paired(msgspec.Struct, frozen=True, kw_only=True):
+    """A mark on both sides of the same sessions: ``both`` have it, only the side ``before`` (the baseline), only the
+    side ``after`` (the replay), ``neither``. ``p``: exact McNemar, two-sided; ``rate_before``, ``rate_after``: (rate,
+    low, high), Wilson's interval at 95 %."""
+
+    mark: Mark
+    both: int
+    before: int
+    after: int
+    neither: int
+    p: float
+    rate_before: tuple[float, float, float]
+    rate_after: tuple[float, float, float]
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,14 @@ import msgspec
 
 from replay import relayed
 from replay.baseline import Baseline, baseline, flush_of, is_open
-from replay.derive import Assemble, Derived, StageFailure, Track, derive_layers, failure, run
+from replay.derive import Assemble, Derived, StageFailure, Track, derive_layers, failure
 from replay.diff import Comparison, Session, compare
-from replay.errors import BadSplit, ParserNotFound, ReplayError
+from replay.errors import ParserNotFound, ReplayError
 from replay.message_diff import differences
 from replay.resolve import Parser, resolve
 from replay.result import Finding, SessionResult
-from replay.split import check, regroup
+from replay.split import check
+from replay.splitting import under_splits
 from replay.upstream_diff import Told
 from replay.upstream_layers import Checked, checked, stages_of
 from replay.verdict import VERDICTS, Depth, Verdict, worst
@@ -26,7 +27,7 @@ from stages import catalog
 from stages.catalog import Layers
 from stages.errors import StagesError
 from stages.events import Input, Layer, Semantic, TokensInput
-from stages.message import Message, collect
+from stages.message import collect
 from stages.opening import Opening
 from store import codec
 from store.api import SHADOW, Trace
@@ -91,7 +92,7 @@ class Replayer:
                 recorded = baseline(trace, inputs, lambda: self._layers(opening, track, recorded=True))
         except (ReplayError, StagesError) as error:
             why = _absent(self._own_name(opening, track), error) if self._parser is None else str(error)
-            return made(Finding("uncompared", unreplayed=why), None, None)
+            return made(Finding(verdict="uncompared", unreplayed=why), None, None)
         session = Session(opening, inputs, layers, is_open(trace.info.state), len(inputs))
         derived: Derived | None
         if own:
@@ -130,7 +131,7 @@ class Replayer:
         derived = derive_layers(session.opening, [*session.inputs, *recorded.flush], session.layers, depth=self._depth)
         failed = _failed(session, recorded.derived, derived)
         if failed is not None:
-            return Finding("failed", error=failed, notes=recorded.notes), derived
+            return Finding(verdict="failed", error=failed, notes=recorded.notes), derived
         before = recorded.derived
         found = Finding(notes=recorded.notes)
         if before is None:
@@ -148,7 +149,7 @@ class Replayer:
             said = differences(expected, got, made.events, session.opening.tokenizer)
             return Told("changed" if said else "same", said)
 
-        self._under_splits(found, session, recorded.flush, derived, judge)
+        under_splits(self._splits, found, session, recorded.flush, derived, judge)
         return found, derived
 
     def _against(
@@ -161,7 +162,7 @@ class Replayer:
             notes = relayed.told_by_upstream(trace, theirs)
         judge = relayed.judge_of(session, trace, track, theirs, session.layers.parts["parser"].id)
         if isinstance(judge, str):
-            found = Finding("uncompared", uncompared=judge, notes=notes)
+            found = Finding(verdict="uncompared", uncompared=judge, notes=notes)
             if checks is not None:
                 relayed.add(found, checks)
                 if relayed.verbatim(trace) and self._parser is None and self._track is None and checks.layers:
@@ -170,50 +171,14 @@ class Replayer:
         derived = derive_layers(session.opening, [*session.inputs, *recorded.flush], session.layers, depth="message")
         failed = _failed(session, None, derived)
         if failed is not None:
-            return Finding("failed", error=failed, notes=notes), derived
+            return Finding(verdict="failed", error=failed, notes=notes), derived
         found = Finding(notes=notes)
         if "recorded" in self._splits:
             relayed.take(found, judge(derived.semantic), checks)
         if track == "upstream":
             found.notes += relayed.told_by_parser(session.opening, derived.semantic, found.differences)
-        self._under_splits(found, session, recorded.flush, derived, judge)
+        under_splits(self._splits, found, session, recorded.flush, derived, judge)
         return found, derived
-
-    def _under_splits(
-        self, found: Finding, session: Session, flush: tuple[Input, ...], derived: Derived, judge: relayed.Judge
-    ) -> None:
-        """Replay under each split and put what it shows into ``found``. ``judge``: what compares it with the record."""
-        if "recorded" in self._splits:
-            found.splits["recorded"] = found.verdict
-        says = {"recorded": collect(derived.semantic.events, named=session.opening.ask.named)}
-        for split in self._splits:
-            if split != "recorded":
-                got = _split(session, flush, split, judge, found)
-                if got is not None:
-                    says[split] = got
-        if not found.splits:
-            found.verdict = "uncompared"
-        _depends(found, says)
-
-
-def _split(
-    session: Session, flush: tuple[Input, ...], split: str, judge: relayed.Judge, found: Finding
-) -> list[Message] | None:
-    """The messages under a split; None where there are none."""
-    opening = session.opening
-    try:
-        inputs = regroup([*session.inputs, *flush], split, opening.tokenizer)
-    except BadSplit as error:
-        found.notes += (f"not compared: {error}",)
-        found.not_compared += (split,)
-        return None
-    track, failed = run(session.layers.semantic, "semantic", opening, inputs, range(len(inputs)))
-    told = Told("failed") if failed else judge(track)
-    found.splits[split] = told.verdict
-    found.verdict = worst(found.verdict, told.verdict)
-    found.error = found.error or failed
-    found.first = found.first or relayed.split_place(told, split)
-    return None if failed else collect(track.events, named=opening.ask.named)
 
 
 def at_least(verdict: Verdict, threshold: Verdict) -> bool:
@@ -227,23 +192,6 @@ def _absent(parser: str, error: Exception) -> str:
     if isinstance(error, ParserNotFound):
         return f"recorded with {parser}, which is not found from here; give --parser ({reason})"
     return f"recorded with {parser}: {reason}"
-
-
-def _depends(found: Finding, says: dict[str, list[Message]]) -> None:
-    """Group the splits by what the replayed message is under them. That it depends on them is a change of its own."""
-    groups: list[tuple[list[Message], list[str]]] = []
-    for split, messages in says.items():
-        same = next((names for known, names in groups if not differences(known, messages)), None)
-        if same is None:
-            groups.append((messages, [split]))
-        else:
-            same.append(split)
-    if len(groups) > 1:
-        found.split_groups = tuple(tuple(names) for _, names in groups)
-        found.verdict = worst(found.verdict, "changed")
-        found.notes += (f"depends on the split: {' and '.join(f'`{names[0]}`' for _, names in groups)} differ",)
-    elif len(says) > 1 and found.verdict == "changed":
-        found.notes += (f"does not depend on the split: the same under {', '.join(f'`{name}`' for name in says)}",)
 
 
 def _take(found: Finding, comparison: Comparison) -> None:

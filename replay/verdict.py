@@ -40,6 +40,18 @@ EventKind: TypeAlias = Literal[
 """What differs where no message does. ``chunking``, ``timing``: of verdicts rechunked and moved; ``cause``: only the
 recorded cause; ``unknown``: only digests were recorded."""
 
+Oracle: TypeAlias = Literal["split", "one_shot", "retracted", "leaked", "arguments"]
+"""What holds of every right parser, whatever was recorded. ``split``: the message does not depend on how tokens are
+grouped; ``one_shot``: streaming says what parsing the whole text at once says; ``retracted``: nothing that was sent is
+taken back or contradicted; ``leaked``: no markup reaches a text without a fault that says so; ``arguments``: those of a
+complete call are a JSON object."""
+ORACLES: tuple[Oracle, ...] = ("split", "one_shot", "retracted", "leaked", "arguments")
+
+Mark: TypeAlias = Oracle | Literal["failed", "differs", "fault", "rule"]
+"""What can be wrong with one side of a comparison: it ``failed``; its message ``differs`` from the recorded one; it has
+a ``fault``; it breaks a ``rule`` of the protocol; it breaks an oracle."""
+MARKS: tuple[Mark, ...] = ("failed", "differs", *ORACLES, "rule", "fault")
+
 Kind: TypeAlias = MessageKind | EventKind
 """Of a divergence: what differs at that place. A message kind there is one of the delta's own: ``text``,
 ``call_arguments``, ``call_name``, ``call_id``, ``call_complete``, or ``boundary``, content against reasoning."""
