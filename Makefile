@@ -9,7 +9,7 @@ stamp := $(VENV)/.playhead-installed
 offline := { echo 'Installing packages needs the network. If you are online, the lines above say what is wrong.' >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format bench peers docs clean
+.PHONY: help install run test check format bench mutants peers docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ format: install  ## rewrite to the style that check wants
 
 bench: install  ## the numbers of the README
 	$(bin)/python -m tests.bench.run $(ARGS)
+
+mutants: install  ## change the parsers in 600 small ways: do the golden traces notice? (20 minutes on 2 cores)
+	$(bin)/python -m tests.mutation.run $(ARGS)
 
 peers: install  ## try the proxy against the real vLLM and SGLang, engines scripted (3.5 GB more, the first time)
 	$(bin)/python -m tests.peers.run $(ARGS)
