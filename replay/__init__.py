@@ -1,6 +1,7 @@
 """Replay: derive recorded sessions again, through the same parser or another, and tell what differs."""
 
 from replay.corpus import run_replay
+from replay.custom import Comparer, Ignore
 from replay.derive import Derived, StageFailure, Track, derive, derive_layers
 from replay.errors import BadSplit, NotAvailable, ParserFailed, ParserNotFound, ReplayError
 from replay.parse import parse_text
@@ -19,10 +20,12 @@ __all__ = [
     "DEPTHS",
     "VERDICTS",
     "BadSplit",
+    "Comparer",
     "Depth",
     "Derived",
     "Difference",
     "Divergence",
+    "Ignore",
     "Message",
     "NotAvailable",
     "Parser",

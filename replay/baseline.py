@@ -19,7 +19,7 @@ from stages.catalog import Layers
 from stages.errors import StagesError
 from stages.events import AbortInput, ErrorInput, Input, Layer, UsageInput
 from store import codec
-from store.api import Digest, Record, State, Trace
+from store.api import Digest, State, Trace
 
 _DERIVED: tuple[Layer, Layer, Layer] = ("semantic", "chunk", "frame")
 
@@ -59,13 +59,20 @@ def flush_of(trace: Trace, inputs: Sequence[Input]) -> tuple[Input, ...]:
     return ()
 
 
-def baseline(trace: Trace, inputs: Sequence[Input], recorded: Callable[[], Layers]) -> Baseline:
+def baseline(
+    trace: Trace,
+    inputs: Sequence[Input],
+    recorded: Callable[[], Layers],
+    depth: Depth = "frame",
+    made: Derived | None = None,
+) -> Baseline:
     """The baseline of a session. ``recorded``: makes the stages it was recorded with; may raise ReplayError or
-    StagesError, which only a lean session minds."""
+    StagesError, which only a lean session minds. ``depth``: layers below it stay empty; ``made``: what those stages
+    give, where that is known."""
     flush = flush_of(trace, inputs)
     if trace.info.mode == "lean":
-        return _lean(trace, inputs, flush, recorded)
-    derived = _recorded(trace)
+        return _lean(trace, inputs, flush, recorded, depth, made)
+    derived = _recorded(trace, depth)
     if trace.info.state != "incomplete":
         return Baseline(derived, flush=flush)
     lost = sum(_cut(derived.track(layer), len(inputs)) for layer in _DERIVED)
@@ -73,44 +80,62 @@ def baseline(trace: Trace, inputs: Sequence[Input], recorded: Callable[[], Layer
     return Baseline(derived, flush=flush, notes=notes)
 
 
-def _recorded(trace: Trace) -> Derived:
-    semantic = _track(trace, "semantic", None)
-    chunk = _track(trace, "chunk", semantic)
-    return Derived(semantic, chunk, _track(trace, "frame", chunk))
+def tracked(trace: Trace, name: str, layer: Layer, above: Track | None = None) -> Track:
+    """A recorded layer as a track. ``above``: the layer before it; None: that is the engine's."""
+    track = Track(trace.events(name, layer), lambda: trace.causes(name, layer), lambda: steps())
+
+    def steps() -> list[int]:
+        if above is None:
+            return track.causes
+        before = above.steps
+        known = len(before)
+        return [before[cause] if 0 <= cause < known else -1 for cause in track.causes]
+
+    return track
 
 
-def _track(trace: Trace, layer: Layer, above: Track | None) -> Track:
-    records: Sequence[Record] = trace.records.get(("served", layer), ())
-    causes = [record.cause for record in records]
-    if above is None:
-        return Track([record.event for record in records], causes, list(causes))
-    known = len(above.steps)
-    steps = [above.steps[cause] if 0 <= cause < known else -1 for cause in causes]
-    return Track([record.event for record in records], causes, steps)
+def _recorded(trace: Trace, depth: Depth) -> Derived:
+    semantic = tracked(trace, "served", "semantic")
+    chunk, frame = Track([], [], []), Track([], [], [])
+    if depth in ("chunk", "frame"):
+        chunk = tracked(trace, "served", "chunk", semantic)
+    if depth == "frame":
+        frame = tracked(trace, "served", "frame", chunk)
+    return Derived(semantic, chunk, frame)
 
 
 def _cut(track: Track, end: int) -> int:
     """Drop the events from the first one on that no input below ``end`` caused; returns how many."""
-    keep = next((seq for seq, step in enumerate(track.steps) if not 0 <= step < end), len(track.steps))
-    lost = len(track.steps) - keep
-    del track.events[keep:], track.causes[keep:], track.steps[keep:]
-    return lost
+    count = len(track.events)
+    keep = next((seq for seq, step in enumerate(track.steps) if not 0 <= step < end), count)
+    track.cut(keep)
+    return count - keep
 
 
-def _lean(trace: Trace, inputs: Sequence[Input], flush: tuple[Input, ...], recorded: Callable[[], Layers]) -> Baseline:
+def _lean(
+    trace: Trace,
+    inputs: Sequence[Input],
+    flush: tuple[Input, ...],
+    recorded: Callable[[], Layers],
+    depth: Depth,
+    made: Derived | None,
+) -> Baseline:
     digests: dict[str, Digest] = {}
+    layers = _DERIVED[: max(1, DEPTHS.index(depth))]
     if trace.info.digests and not is_open(trace.info.state):
         # A layer in which nothing happened has none: a client may leave before there is anything to send.
         digests = {f"served/{layer}": codec.digest(()) for layer in _DERIVED}
         digests |= {key: value for key, value in trace.info.digests.items() if key.startswith("served/")}
     unproven = ("recorded lean and not to its end: there are no digests to compare with",) if not digests else ()
-    try:
-        layers = recorded()
-    except (ReplayError, StagesError) as error:
-        return Baseline(None, digests, flush, (*unproven, f"the recorded parser cannot be had: {error}"))
-    derived = derive_layers(trace.opening, inputs, layers)
+    derived = None if flush else made
+    if derived is None:
+        try:
+            stages = recorded()
+        except (ReplayError, StagesError) as error:
+            return Baseline(None, digests, flush, (*unproven, f"the recorded parser cannot be had: {error}"))
+        derived = derive_layers(trace.opening, inputs, stages, depth=depth)
     if not digests:
         return Baseline(derived, digests, flush, unproven)
-    if all(codec.digest(derived.track(layer).events) == digests.get(f"served/{layer}") for layer in _DERIVED):
+    if all(codec.digest(derived.track(layer).events) == digests.get(f"served/{layer}") for layer in layers):
         return Baseline(derived, digests, flush, ("recorded lean: derived again, and equal to the recorded digests",))
     return Baseline(None, digests, flush, ("recorded lean: the stages of today do not give the recorded digests",))

@@ -3,105 +3,146 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
-from replay.errors import BadSplit
-from replay.report import RunReport, Unreadable, make_report
+from replay.custom import Comparer, Ignore
+from replay.errors import ReplayError
+from replay.mass.batches import Finder
+from replay.mass.load import Loader, example
+from replay.mass.plan import Given, Plan
+from replay.mass.run import Run
+from replay.mass.units import STORES
+from replay.report import RunReport
 from replay.resolve import Parser
 from replay.result import SessionResult
-from replay.run import Replayer, at_least
+from replay.run import RECORDED, Replayer
+from replay.split import check
+from replay.totals import Unreadable
 from replay.verdict import Depth
-from store import open_store, trace
-from store.api import StoreError, Trace
+from store.api import Trace
 
 Found: TypeAlias = tuple[str, Trace | Unreadable]
 """Where a session comes from, and the session, or why it cannot be read."""
-
-STORES = (".db", ".sqlite", ".sqlite3")
-"""How the names of stores end, in a folder."""
 
 
 def run_replay(
     sources: Sequence[str],
     parser: Parser | str | None = None,
-    splits: Sequence[str] = ("recorded",),
+    splits: Sequence[str] = (RECORDED,),
     layer: Depth = "frame",
     *,
     track: str | None = None,
     sessions: Sequence[str] = (),
     fail_fast: bool = False,
     on_result: Callable[[SessionResult], None] | None = None,
+    on_progress: Callable[[int, int | None], None] | None = None,
+    jobs: int = 1,
+    resume: str | None = None,
+    baseline: Parser | str | None = None,
+    cut: bool = False,
+    compare: Comparer | str | None = None,
+    ignore: Sequence[Ignore | str] = (),
+    time_limit: float = 60.0,
+    peer_python: Sequence[str] = (),
+    tokenizer: str | None = None,
 ) -> RunReport:
     """Replay every session of the sources.
 
-    ``track``: what to compare with; see Replayer. ``sessions``: ids, or prefixes of ids, to keep to. ``on_result`` is
-    called after each session. What cannot be read is in the report; so is a source without sessions, which would
-    otherwise pass for unchanged. Raises ReplayError for a parser or split that cannot be had, and BadSplit where no
-    split applies to any session.
+    ``track``, ``cut``: see Replayer. ``sessions``: ids, or prefixes of ids, to keep to. ``on_result`` is called after
+    each session, ``on_progress`` with how many are done, and about how many there are (None: not known).
+
+    ``baseline``: what is compared with: ``recorded`` (None), another parser, or an earlier JSON report, whose name ends
+    in ``.json``. ``compare``, ``ignore``: functions (``replay.custom``), or ``file.py:function``.
+
+    ``jobs``: worker processes; with 1 all is done in this process, as few sessions of our own parsers always are. A
+    session that takes longer than ``time_limit`` seconds, or ends its process, is ``failed`` then, and costs no other
+    its result. What has no name (a stage, a function) does not get to workers. A script that uses several must be
+    importable (``if __name__ == "__main__":``).
+
+    ``resume``: a file for the results: made where it is not there, gone on with where it is. Ctrl-C ends the run, and
+    the report says so. ``peer_python``, ``tokenizer``: see ``replay.foreign.configure``.
+
+    What cannot be read is in the report; so is a source without sessions, which would otherwise pass for unchanged.
+    Raises ReplayError for a parser or split that cannot be had, and for a file that cannot be resumed; BadSplit where
+    no split applies to any session.
     """
-    replayer = Replayer(parser, splits=splits, layer=layer, track=track)
-    results: list[SessionResult] = []
-    unreadable: list[Unreadable] = []
-    for source, found in read(sources, sessions):
-        if isinstance(found, Unreadable):
-            unreadable.append(found)
-            continue
-        result = replayer.replay(found, source)
-        results.append(result)
-        if on_result is not None:
-            on_result(result)
-        if fail_fast and at_least(result.verdict, "changed"):
-            break
-    if results and not unreadable and all(result.not_compared and not result.splits for result in results):
-        why = results[0].notes[-1].removeprefix("not compared: ")
-        raise BadSplit(f"nothing was compared: no session allows {', '.join(splits)} ({why})")
-    name = parser if isinstance(parser, str) or parser is None else parser.id
-    return make_report(results, unreadable, parser=name, sources=sources, splits=splits, layer=layer, track=track)
+    if jobs < 1 or time_limit <= 0:
+        raise ReplayError(f"{jobs} jobs and {time_limit:g} s: both must be above 0")
+    against = baseline if isinstance(baseline, str) and baseline.endswith(".json") else None
+    other = None if against is not None or baseline == RECORDED else baseline
+    unnamed = [each for each in (parser, other, compare, *ignore) if each is not None and not isinstance(each, str)]
+    if unnamed and (jobs > 1 or resume is not None):
+        raise ReplayError(
+            f"{_name(unnamed[0])} is an object, which other processes and later runs cannot have: name it, as in "
+            "file.py:Attr, or use one job, and nothing to resume"
+        )
+    plan = Plan(
+        sources=tuple(dict.fromkeys(sources)), sessions=tuple(sessions), parser=_name(parser),
+        splits=tuple(check(split) for split in splits), layer=layer, track=track, baseline=_name(other),
+        against=against, cut=cut, compare=_name(compare), ignore=tuple(_name(rule) or "" for rule in ignore),
+        peer_python=tuple(peer_python), tokenizer=tokenizer, time_limit=time_limit,
+    )  # fmt: skip
+    make = partial(plan.replayer, Given(parser, other, compare, tuple(ignore))) if unnamed else None
+    run = Run(plan, jobs, make=make, fail_fast=fail_fast, on_result=on_result, on_progress=on_progress)
+    return run.report(resume)
+
+
+def _name(each: Any) -> str | None:
+    """What a parser or function is called in the report; None is none."""
+    if each is None or isinstance(each, str):
+        return each
+    return str(getattr(each, "id", None) or getattr(each, "__qualname__", None) or type(each).__qualname__)
 
 
 def read(sources: Sequence[str], sessions: Sequence[str] = ()) -> Iterator[Found]:
     """The sessions of the sources, in order: a store's newest first, a folder's files by name. Raises nothing."""
-    for source in sources:
-        empty = True
-        for name, item in _source(source):
-            if isinstance(item, Unreadable) or not sessions or item.opening.session.startswith(tuple(sessions)):
-                empty = False
-                yield name, item
-        if empty:
-            yield (
-                source,
-                Unreadable(source, f"no session {' or '.join(sessions)} in it" if sessions else "no session in it"),
-            )
+    lost: list[Found] = []
+
+    def told(item: Unreadable, at: int) -> None:
+        lost.append((item.source, item))
+
+    finder = Finder(sources, sessions, set(), told)
+    with Loader(sessions) as loader:
+        for unit in finder.left():
+            yield from lost
+            lost.clear()
+            for _, found in loader.load(unit):
+                finder.see(unit.index)
+                yield unit.file, found
+    finder.empty()
+    yield from lost
 
 
-def _source(source: str) -> Iterator[Found]:
-    path = Path(source)
-    if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            if file.is_file() and (file.name.endswith(trace.SUFFIXES) or file.suffix in STORES):
-                yield from _file(str(file))
-    else:
-        yield from _file(source)
+def load(source: str, session: str) -> Trace:
+    """One session, by its id, out of the store or trace file that a result names. Raises StoreError, OSError."""
+    return example(source, session)
 
 
-def _file(source: str) -> Iterator[Found]:
-    try:
-        if source.endswith(trace.SUFFIXES):
-            for item in trace.read_many(source):
-                yield source, item
-            return
-        store = open_store(source, create=False)
-    except (StoreError, OSError) as error:
-        yield source, Unreadable(source, str(error))
-        return
-    try:
-        for info in store.sessions():
-            try:
-                yield source, store.load(info.session)
-            except StoreError as error:
-                yield source, Unreadable(source, str(error), info.session)
-    except StoreError as error:
-        yield source, Unreadable(source, str(error))
-    finally:
-        store.close()
+def again(
+    *,
+    parser: str | None,
+    splits: Sequence[str],
+    layer: Depth,
+    track: str | None,
+    baseline: str | None,
+    compare: str | None,
+    ignore: Sequence[str],
+    time_limit: float,
+    peer_python: Sequence[str],
+    tokenizer: str | None,
+    **_: Any,
+) -> Replayer | None:
+    """What replays single sessions as ``run_replay`` with the same arguments does; None where what they are compared
+    with is an earlier report, which does not have the events. Raises ReplayError."""
+    if baseline is not None and baseline.endswith(".json"):
+        return None
+    plan = Plan(
+        parser=parser, splits=tuple(splits), layer=layer, track=track,
+        baseline=None if baseline == RECORDED else baseline, compare=compare, ignore=tuple(ignore),
+        time_limit=time_limit, peer_python=tuple(peer_python), tokenizer=tokenizer,
+    )  # fmt: skip
+    return plan.replayer()
+
+
+__all__ = ["STORES", "Found", "again", "load", "read", "run_replay"]

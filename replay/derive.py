@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, get_args
 
 import msgspec
 
+from replay.errors import PeerError
 from replay.place import place
 from replay.resolve import Parser, resolve
-from replay.text import describe, sound
+from replay.text import complaint, describe, sound
 from replay.verdict import Depth
 from stages import catalog
 from stages.catalog import Layers
 from stages.events import Input, Layer, Semantic
+from stages.message import Message, collect
 from stages.opening import Opening
-from stages.stage import Chain, Stage
+from stages.stage import Chain, Stage, run_steps
 
 Assemble: TypeAlias = Callable[[Opening, Parser | None], Layers]
 """The stages of a session under a parser; ``stages.catalog.layers`` is the one that serving uses."""
@@ -41,22 +44,71 @@ class StageFailure(msgspec.Struct, frozen=True):
     where: str = ""
 
 
-class Track(msgspec.Struct):
+Numbers: TypeAlias = list[int] | Callable[[], list[int]]
+"""Seqs, or what makes them when they are first asked for."""
+
+
+class Track:
     """One layer: its events; beside each, in ``causes``, the seq in the layer before, and in ``steps`` the seq of the
     engine-layer input that it came from in the end (-1: nothing that is known)."""
 
-    events: list[Any]
-    causes: list[int]
-    steps: list[int]
+    __slots__ = ("_causes", "_said", "_steps", "events")
+
+    def __init__(self, events: list[Any], causes: Numbers, steps: Numbers) -> None:
+        self.events = events
+        self._causes = causes
+        self._steps = steps
+        self._said: dict[bool, list[Message]] = {}
+
+    @property
+    def causes(self) -> list[int]:
+        """See the class."""
+        if callable(self._causes):
+            self._causes = self._causes()
+        return self._causes
+
+    @property
+    def steps(self) -> list[int]:
+        """See the class."""
+        if callable(self._steps):
+            self._steps = self._steps()
+        return self._steps
+
+    def messages(self, *, named: bool = False) -> list[Message]:
+        """What the semantic events say, collected once; see ``stages.message.collect``."""
+        if named not in self._said:
+            self._said[named] = collect(self.events, named=named)
+        return self._said[named]
+
+    def share(self, other: Track) -> bool:
+        """Whether the other has equal events; then both have one list of them from here on, which is quick to compare
+        again, and say one message."""
+        if self.events != other.events:
+            return False
+        self.events, self._said = other.events, other._said
+        return True
+
+    def cut(self, keep: int) -> None:
+        """Keep only the first events."""
+        self._causes, self._steps = self.causes[:keep], self.steps[:keep]
+        self._said = {}
+        self.events = self.events[:keep]
 
 
 class Derived(msgspec.Struct):
-    """The three derived layers. ``failed``: a stage failed; what it gave before is there, and what follows from it."""
+    """The three derived layers. ``failed``: a stage failed; what it gave before is there, and what follows from it.
+
+    ``ns``: CPU time of the semantic stage; ``one_shot``: what the parser makes of the whole text at once, of a parser
+    that has such a path of its own (another engine's); ``one_shot_error``: what that path raised, "" where it did not.
+    """
 
     semantic: Track
     chunk: Track
     frame: Track
     failed: StageFailure | None = None
+    ns: int = 0
+    one_shot: list[Message] | None = None
+    one_shot_error: str = ""
 
     def track(self, layer: Layer) -> Track:
         """The track of a derived layer. Raises ValueError for the engine layer."""
@@ -90,15 +142,16 @@ def derive(
 def derive_layers(opening: Opening, inputs: Iterable[Input], layers: Layers, *, depth: Depth = "frame") -> Derived:
     """Like ``derive``, with all stages given. ``depth``: layers below it stay empty."""
     given = list(inputs)
-    semantic, failed = run(layers.semantic, "semantic", opening, given, range(len(given)))
+    ran = _run(layers.semantic, "semantic", opening, given, None)
+    semantic, failed = ran.track, ran.failed
     chunk, frame = Track([], [], []), Track([], [], [])
     if depth in ("chunk", "frame"):
-        chunk, failed_encoder = run(layers.encoder, "chunk", opening, semantic.events, semantic.steps)
-        failed = failed or failed_encoder
+        encoded = _run(layers.encoder, "chunk", opening, semantic.events, lambda: semantic.steps)
+        chunk, failed = encoded.track, failed or encoded.failed
     if depth == "frame":
-        frame, failed_framer = run(layers.framer, "frame", opening, chunk.events, chunk.steps)
-        failed = failed or failed_framer
-    return Derived(semantic, chunk, frame, failed)
+        framed = _run(layers.framer, "frame", opening, chunk.events, lambda: chunk.steps)
+        frame, failed = framed.track, failed or framed.failed
+    return Derived(semantic, chunk, frame, failed, ran.ns, ran.one_shot, ran.one_shot_error)
 
 
 def run(
@@ -106,42 +159,134 @@ def run(
 ) -> tuple[Track, StageFailure | None]:
     """Run one stage over the layer before it, whose engine-layer steps are ``steps``.
 
-    As live, a step that raises gives nothing and is the last.
+    As live, a step that raises gives nothing and is the last. Another engine's stage (``foreign = True``) with a method
+    ``prepared(opening, events)`` is asked for one that knows these events already, and that is run; of a chain, the
+    first stage is asked.
     """
-    out: list[Any] = []
-    causes: list[int] = []
-    seq = -1
-    done = 0
-    error: BaseException | None = None
+    ran = _run(stage, layer, opening, events, None if isinstance(steps, range) else lambda: steps)
+    return ran.track, ran.failed
+
+
+class _Ran(msgspec.Struct):
+    """What running one stage gave. ``failed`` and what follows: see Derived."""
+
+    track: Track
+    failed: StageFailure | None
+    ns: int = 0
+    one_shot: list[Message] | None = None
+    one_shot_error: str = ""
+
+
+def _run(
+    stage: Stage[Any, Any],
+    layer: Layer,
+    opening: Opening,
+    events: Sequence[Any],
+    steps: Callable[[], Sequence[int]] | None,
+) -> _Ran:
+    """``steps``: makes those of ``events``; None: they are the events' own seqs."""
+    above = steps or (lambda: range(len(events)))
     try:
-        step = stage.start(opening).step
-        for seq, event in enumerate(events):
-            step(event, out)
-            made = len(out) - done
-            if made:
-                done += made
-                causes += [seq] * made
+        ready = _prepared(stage, opening, events)
+    except (Exception, SystemExit) as raised:  # as below
+        return _Ran(Track([], [], []), failure(raised, first_of(stage).id, layer, -1, events, (), place(raised)))
+    out: list[Any] = []
+    ends: list[int] = []
+    seq, error = -1, None
+    began = time.thread_time_ns()
+    try:
+        machine = ready.start(opening)
+        seq = 0
+        run_steps(machine, events, out, ends)
     except (Exception, SystemExit) as raised:  # a user's or a foreign parser may raise anything
         error = raised
-        del out[done:]
-    if error is None and layer == "semantic" and not {event.__class__ for event in out} <= SEMANTIC:
-        strange = next(i for i, event in enumerate(out) if event.__class__ not in SEMANTIC)
+        seq += len(ends)
+        del out[ends[-1] if ends else 0 :]
+    ns = time.thread_time_ns() - began
+    if layer == "semantic" and not SEMANTIC.issuperset(map(type, out)):
+        strange = next(at for at, event in enumerate(out) if event.__class__ not in SEMANTIC)
         error = TypeError(f"emitted {out[strange].__class__.__name__}, which is no semantic event")
-        seq = causes[strange]
-        del out[strange:], causes[strange:]
-    track = Track(out, causes, [steps[cause] for cause in causes])
-    if error is None:
-        return track, None
-    name = stage.id
-    if isinstance(stage, Chain):
-        # What follows the parser in its layer is total on events: alone, the parser shows what it did.
-        first: Stage[Any, Any] = stage.stages[0]
-        name = first.id
-        if len(stage.stages) > 1:
-            _, blamed = run(first, layer, opening, events[: seq + 1], steps)
-            if blamed is not None:
-                return track, blamed
-    return track, failure(error, name, layer, seq, events, steps, place(error))
+        seq = _causes(ends, len(out))[strange]
+        del out[strange:]
+    track = _track(out, ends, steps and above)
+    failed = None if error is None else _blamed(ready, layer, opening, events, above(), seq, error)
+    made = _Ran(track, failed, ns)
+    parser: Any = first_of(ready)
+    if _foreign(parser):
+        made.ns, made.one_shot = getattr(parser, "ns", ns), getattr(parser, "one_shot", None)
+        made.one_shot_error = getattr(parser, "one_shot_error", "")
+    return made
+
+
+def _foreign(stage: Any) -> bool:
+    """See ``replay.loose.is_foreign``: only another engine's has what a user's stage may have by chance."""
+    return getattr(stage, "foreign", False) is True
+
+
+def first_of(stage: Stage[Any, Any]) -> Stage[Any, Any]:
+    """The first stage of a chain; the stage itself where it is none."""
+    first: Stage[Any, Any] = stage.stages[0] if isinstance(stage, Chain) else stage
+    return first
+
+
+def _prepared(stage: Stage[Any, Any], opening: Opening, events: Sequence[Any]) -> Stage[Any, Any]:
+    """The stage, or one that knows the events already where it makes such."""
+    first: Any = first_of(stage)
+    prepare = getattr(first, "prepared", None)
+    if not _foreign(first) or not callable(prepare):
+        return stage
+    ready: Any = prepare(opening, events)
+    return Chain((ready, *stage.stages[1:])) if isinstance(stage, Chain) else ready
+
+
+def _track(out: list[Any], ends: list[int], above: Callable[[], Sequence[int]] | None) -> Track:
+    """``ends``: how many events there were after each step; ``above``: makes the steps of the layer before."""
+    size = len(out)
+
+    def steps() -> list[int]:
+        if above is None:
+            return track.causes
+        before = above()
+        return [before[cause] for cause in track.causes]
+
+    track = Track(out, lambda: _causes(ends, size), steps)
+    return track
+
+
+def _causes(ends: list[int], size: int) -> list[int]:
+    """The cause of each of the first ``size`` events."""
+    causes: list[int] = []
+    add = causes.append
+    done = 0
+    for seq, end in enumerate(ends):
+        if end == done + 1:
+            add(seq)
+        elif end > done:
+            causes += [seq] * (end - done)
+        elif end < done:  # a user's parser took back what it had given
+            del causes[end:]
+        done = end
+    del causes[size:]
+    return causes
+
+
+def _blamed(
+    stage: Stage[Any, Any],
+    layer: Layer,
+    opening: Opening,
+    events: Sequence[Any],
+    steps: Sequence[int],
+    seq: int,
+    error: BaseException,
+) -> StageFailure:
+    """The stage that failed at ``events[seq]``. What follows the parser in its layer is total on events: alone, the
+    parser shows what it did."""
+    first = first_of(stage)
+    if isinstance(stage, Chain) and len(stage.stages) > 1:
+        alone = _run(first, layer, opening, events[: seq + 1], lambda: steps)
+        if alone.failed is not None:
+            return alone.failed
+    return failure(error, first.id, layer, seq, events, steps, place(error))
 
 
 def failure(
@@ -155,7 +300,8 @@ def failure(
 ) -> StageFailure:
     """What to tell of a stage that raised at ``events[seq]``."""
     known = 0 <= seq < len(events)
+    kind, where = (error.kind, error.where) if isinstance(error, PeerError) else (type(error).__name__, where)
     return StageFailure(
-        layer, stage, seq, steps[seq] if known else -1, describe(events[seq]) if known else "", type(error).__name__,
-        sound(str(error)), where,
+        layer, stage, seq, steps[seq] if known else -1, describe(events[seq]) if known else "", sound(kind),
+        complaint(error), sound(where),
     )  # fmt: skip

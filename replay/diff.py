@@ -7,28 +7,33 @@ from collections.abc import Sequence
 
 import msgspec
 
-from replay.coalesce import merge
+from replay.coalesce import Run, merge
+from replay.custom import NONE, Custom
 from replay.derive import Derived, Track, run
-from replay.locate import changed, moved, raw
+from replay.locate import changed, moved, raw, settled
 from replay.message_diff import differences, shortened
 from replay.verdict import Depth, Difference, Divergence, Verdict, worst
 from stages.catalog import Layers
 from stages.events import Input, Layer
-from stages.message import collect
 from stages.opening import Opening
 
 _DERIVED: tuple[Layer, Layer, Layer] = ("semantic", "chunk", "frame")
+_SOON = (64, 512)
+"""How many events behind the first that differs are looked at before all are: most changes show at once."""
 
 
 class Session(msgspec.Struct):
     """What a comparison needs to know of the session. ``open``: the record stops somewhere, so each recorded layer must
-    be a prefix of the replayed one; ``end``: number of recorded inputs (a replay may have been ended by one more)."""
+    be a prefix of the replayed one; ``end``: number of recorded inputs (a replay may have been ended by one more);
+    ``custom``: the user's own comparer and rules; ``foreign``: a side is another engine's parser."""
 
     opening: Opening
     inputs: Sequence[Input]
     layers: Layers
     open: bool
     end: int
+    custom: Custom = NONE
+    foreign: bool = False
 
 
 class Comparison(msgspec.Struct):
@@ -41,31 +46,43 @@ class Comparison(msgspec.Struct):
 
 
 def compare(session: Session, recorded: Derived, replayed: Derived, depth: Depth = "frame") -> Comparison:
-    """Compare two derivations of one session down to a depth.
+    """Compare two derivations of one session down to a depth. Raises ReplayError for what a custom function raises.
 
     A layer below a change inherits its verdict as long as the recorded layer follows from the recorded one above it: so
-    what is blamed is the stage that changed.
+    what is blamed is the stage that changed. With anything custom the depth is ``message``; where the events are equal,
+    so is the message, and nobody is asked.
     """
+    a, b = recorded.semantic, replayed.semantic
+    if depth == "message" or session.custom.given:
+        return _messages(session, a, b)
     found: dict[str, Verdict] = {}
     places: dict[str, Divergence] = {}
-    verdict, place = _semantic(session, recorded.semantic, replayed.semantic)
-    message = () if verdict == "same" else _message(session, recorded, replayed)
+    verdict, place = _semantic(session, a, b)
+    message = () if verdict == "same" else said(session, a, b)
     found["message"] = "changed" if message else "same"
     if place is not None:
         place = _told(place, message)
         places["semantic"] = place
         if message:
             places["message"] = place
-    if depth != "message":
-        found["semantic"] = verdict
-        for layer in _DERIVED[1:] if depth == "frame" else _DERIVED[1:2] if depth == "chunk" else ():
-            verdict, place = _below(session, layer, recorded, replayed, verdict, bool(message))
-            found[layer] = verdict
-            if place is not None:
-                places[layer] = place
+    found["semantic"] = verdict
+    for layer in _DERIVED[1:] if depth == "frame" else _DERIVED[1:2] if depth == "chunk" else ():
+        verdict, place = _below(session, layer, recorded, replayed, verdict, bool(message))
+        found[layer] = verdict
+        if place is not None:
+            places[layer] = place
     overall = worst(*found.values())
     first = next((places[layer] for layer in found if found[layer] == overall and layer in places), None)
     return Comparison(found, overall, first, message)
+
+
+def _messages(session: Session, a: Track, b: Track) -> Comparison:
+    """The comparison that ends with the message."""
+    message = () if _equal(session, a, b) else said(session, a, b)
+    if not message:
+        return Comparison({"message": "same"}, "same", None, ())
+    _, place = _semantic(session, a, b)
+    return Comparison({"message": "changed"}, "changed", place and _told(place, message), message)
 
 
 def prefix(shorter: Sequence[object], longer: Sequence[object]) -> bool:
@@ -74,7 +91,7 @@ def prefix(shorter: Sequence[object], longer: Sequence[object]) -> bool:
 
 
 def _semantic(session: Session, a: Track, b: Track) -> tuple[Verdict, Divergence | None]:
-    if not _equal(session, a.events, b.events, b.steps):
+    if not _equal(session, a, b):
         return _classified(session, "semantic", a, b)
     if prefix(a.causes, b.causes):
         return "same", None
@@ -87,7 +104,7 @@ def _below(
     """The verdict on the chunk or frame layer. ``above``: the one on the layer before; ``message``: the message
     differs."""
     a, b = recorded.track(layer), replayed.track(layer)
-    if _equal(session, a.events, b.events, b.steps):
+    if _equal(session, a, b):
         # Where the layer above differs, its numbers do too: then the engine's steps are what is comparable.
         ours, theirs = (a.causes, b.causes) if above == "same" else (a.steps, b.steps)
         if prefix(ours, theirs):
@@ -103,11 +120,11 @@ def _below(
     return above, None
 
 
-def _equal(session: Session, a: list[object], b: list[object], steps: list[int]) -> bool:
+def _equal(session: Session, a: Track, b: Track) -> bool:
     """The layers are equal; of an open session, the recorded one is a prefix of what its inputs alone give."""
     if not session.open:
-        return a == b
-    return prefix(a, b[: bisect_left(steps, session.end)])
+        return b.share(a)
+    return prefix(a.events, b.events[: bisect_left(b.steps, session.end)])
 
 
 def _follows(session: Session, layer: Layer, recorded: Derived) -> bool:
@@ -127,6 +144,9 @@ def _classified(session: Session, layer: Layer, a: Track, b: Track) -> tuple[Ver
     # What both begin with changes nothing, however it is merged.
     rows = zip(zip(a.events, a.steps, strict=True), zip(b.events, b.steps, strict=True), strict=False)
     first = next((seq for seq, (one, other) in enumerate(rows) if one != other), min(len(a.events), len(b.events)))
+    place = _soon(session, layer, a, b, first)
+    if place is not None:
+        return "changed", place
     steps_a = merge(layer, a.events, a.steps, "step", first)
     steps_b = merge(layer, b.events, b.steps, "step", first)
     cut = steps_b[: len(steps_a)] if session.open else steps_b
@@ -144,12 +164,33 @@ def _classified(session: Session, layer: Layer, a: Track, b: Track) -> tuple[Ver
     return "moved", moved(session.inputs, layer, (a, lanes_a), (b, lanes_b))
 
 
-def _message(session: Session, recorded: Derived, replayed: Derived) -> tuple[Difference, ...]:
+def _soon(session: Session, layer: Layer, a: Track, b: Track, first: int) -> Divergence | None:
+    """Where the layers part for good, if the events behind the first that differs tell it."""
+    for size in _SOON:
+        if first + size >= min(len(a.events), len(b.events)):
+            return None
+        # Whole steps only: a lane may go on in the rest of one.
+        until = min(a.steps[first + size], b.steps[first + size])
+        sides: list[tuple[Track, list[Run]]] = []
+        for track in (a, b):
+            end = bisect_left(track.steps, until, first)
+            sides.append((track, merge(layer, track.events[:end], track.steps, "lane", first)))
+        place = settled(session.inputs, layer, sides[0], sides[1], first)
+        if place is not None:
+            return place
+    return None
+
+
+def said(session: Session, recorded: Track, replayed: Track) -> tuple[Difference, ...]:
+    """What the replayed message says otherwise, and counts. Raises ReplayError for what a custom function raises."""
+    custom = session.custom
     named = session.opening.ask.named
-    before, after = collect(recorded.semantic.events, named=named), collect(replayed.semantic.events, named=named)
+    before, after = recorded.messages(named=named), replayed.messages(named=named)
     if session.open:
         after = shortened(before, after)
-    return differences(before, after, recorded.semantic.events, session.opening.tokenizer)
+    if custom.compare is not None:
+        return custom.compared(before, after)
+    return custom.kept(differences(before, after, recorded.events, session.opening.tokenizer))
 
 
 def _told(place: Divergence, message: tuple[Difference, ...]) -> Divergence:

@@ -30,3 +30,28 @@ class BadCase(ReplayError):
         super().__init__(f"{where}: {why}")
         self.where = where
         self.why = why
+
+
+class PeerError(Exception):
+    """A parser that runs in a process of its own did not give what it was asked for: its stage fails.
+
+    ``kind``: what the StageFailure calls it: the class, or the type of what the parser raised there; ``where``:
+    file:line of the parser's code, where that is known.
+    """
+
+    def __init__(self, message: str, kind: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind or type(self).__name__
+        self.where = where
+
+
+class Timeout(PeerError):
+    """It took longer than it may."""
+
+
+class Crashed(PeerError):
+    """Its process ended, or answered what is no answer."""
+
+
+class Unsupported(PeerError):
+    """It needs what a recording does not have; the message says what."""

@@ -24,6 +24,7 @@ from stages.errors import UnknownName
 from stages.events import AbortInput, Body, FinishInput, Frame, Head, Input, PromptInput, Sent, TokensInput
 from stages.message import collect
 from stages.opening import Opening
+from stages.parse.format import Format
 from stages.parse.parser import Parser
 from stages.protocols.rules import (
     PROTOCOLS,
@@ -229,9 +230,11 @@ def markers_of(opening: Opening) -> tuple[str, ...]:
         parser = catalog.parser(opening.parser)
     except UnknownName:  # a user's own
         return ()
-    if not isinstance(parser, Parser):
-        return ()
-    form = parser.format
+    return literals_of(parser.format, opening) if isinstance(parser, Parser) else ()
+
+
+def literals_of(form: Format, opening: Opening) -> tuple[str, ...]:
+    """The same of any format, as it is in this session."""
     form = form.variant(opening.tokenizer) if form.variant else form
     ask = opening.ask
 

@@ -12,6 +12,7 @@ from replay.derive import Track
 from replay.plain import byte_of, where
 from replay.text import describe, first_difference, tag
 from replay.verdict import Divergence, Kind, Side
+from replay.visible import Meter
 from stages.events import (
     CallArguments,
     CallEnd,
@@ -69,7 +70,7 @@ def raw(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, kind: Kind) -
     elif at < shorter and kind == "cause":
         detail = f"recorded cause {a.causes[at]}, replayed {b.causes[at]}"
     elif at < shorter:
-        detail = _lag(b.steps[at] - a.steps[at])
+        detail = Meter(inputs).later(_choice(a, b, at), a.steps[at], b.steps[at])
     return _divergence(inputs, layer, kind, _side(a, at, byte), _side(b, at, byte), _choice(a, b, at), detail)
 
 
@@ -77,8 +78,28 @@ def changed(inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged, first: 
     """The first difference, by the engine's steps, that no merging explains; None if there is none. ``first``: the seq
     up to which both are equal; ``open``: the recorded side may stop short in each lane."""
     spots = [spot for spot in _lanes(a[1], b[1], open) if spot is not None]
-    if not spots:
+    return _first(inputs, layer, a, b, first, spots) if spots else None
+
+
+def settled(inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged, first: int) -> Divergence | None:
+    """Of two layers of which only the beginnings are here: what ``changed`` gives of the whole ones, if that is certain
+    already; None if it is not."""
+    spots: list[tuple[_Spot, _Spot]] = []
+    pending = math.inf
+    for spot in _lanes(a[1], b[1], open=False):
+        if spot is not None and None not in spot:
+            spots.append(spot)
+        elif spot is not None:  # the other side may have it yet
+            pending = min(pending, _step(*spot))
+    if not spots or min(_step(*spot) for spot in spots) >= pending:
         return None
+    return _first(inputs, layer, a, b, first, spots)
+
+
+def _first(
+    inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged, first: int, spots: list[tuple[_Spot, _Spot]]
+) -> Divergence:
+    """The first of the places at which lanes part."""
     if layer == "semantic" and _pair(a[0], b[0], first):
         return _at(inputs, layer, a[0], b[0], first, first)
     mine, theirs = min(spots, key=lambda spot: (_step(*spot), _seq(spot[0]), _seq(spot[1])))
@@ -89,27 +110,38 @@ def changed(inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged, first: 
 
 def moved(inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged) -> Divergence:
     """Of layers that merging makes equal: the first character or event that another step emitted, and how far off."""
-    first: tuple[int, Run, int, Run, int] | None = None
-    most = 0
+    meter = Meter(inputs)
+
+    def far(choice: int | None, left: int, right: int) -> tuple[int, int]:
+        return abs(meter.at(choice, right) - meter.at(choice, left)), abs(right - left)
+
+    first: tuple[int, Run, Run, int] | None = None
+    most: tuple[int | None, int, int] = (None, 0, 0)
     for mine, theirs in _pairs(a[1], b[1]):
         for at in sorted({*mine.starts, *theirs.starts}):
             if mine.size and at >= mine.size:
                 break
             left, right = mine.steps[mine.part(at)], theirs.steps[theirs.part(at)]
             if left != right:
-                most = max(most, right - left, key=abs)
+                most = max(most, (_choice_in(mine.lane), left, right), key=lambda spot: far(*spot))
                 if first is None or min(left, right) < first[0]:
-                    first = (min(left, right), mine, at, theirs, at)
+                    first = (min(left, right), mine, theirs, at)
     if first is None:
         return raw(inputs, layer, a[0], b[0], "order")
-    _, mine, at, theirs, _ = first
+    _, mine, theirs, at = first
     place, other = mine.part(at), theirs.part(at)
-    detail = _lag(theirs.steps[other] - mine.steps[place])
-    if abs(most) > abs(theirs.steps[other] - mine.steps[place]):
-        detail += f", at most {_lag(most)}"
+    here = (_choice_in(mine.lane), mine.steps[place], theirs.steps[other])
+    detail = meter.later(*here)
+    if far(*most) > far(*here):
+        detail += f", at most {meter.later(*most)}"
     return _divergence(
         inputs, layer, "timing", _side(a[0], mine.seqs[place]), _side(b[0], theirs.seqs[other]), mine.lane[1], detail
     )
+
+
+def _choice_in(lane: Lane) -> int | None:
+    """The choice whose lane this is; None: the session's."""
+    return None if lane[0] in ("session", "tick") else lane[1]
 
 
 # --- lanes ----------------------------------------------------------------------------------------------------------
@@ -246,8 +278,3 @@ def _choice_of(event: Any) -> int | None:
     if choice is None and len(getattr(event, "choices", ())) == 1:
         choice = getattr(event.choices[0], "index", None)
     return choice if isinstance(choice, int) else None
-
-
-def _lag(inputs: int) -> str:
-    plural = "" if abs(inputs) == 1 else "s"
-    return f"{abs(inputs)} input{plural} {'later' if inputs > 0 else 'earlier'}" if inputs else "in the same step"

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from replay.baseline import is_open
+from replay import loose
+from replay.baseline import is_open, tracked
 from replay.clock import Clock
 from replay.derive import Derived, Track
 from replay.diff import Session, compare
@@ -46,44 +47,49 @@ def default_track(opening: Opening) -> str:
     return "upstream" if relayed(opening) else "served"
 
 
-def judge_of(session: Session, trace: Trace, track: str, theirs: Track | None, parser: str) -> Judge | str:
-    """What compares a replay with a track other than ours; or why nothing can. ``theirs``: the upstream's own parse;
-    ``parser``: the id of the stage that is compared with it."""
+class Other(msgspec.Struct):
+    """A recorded track that our stages did not serve. ``judge``: compares a replay with it; ``track``: its events, by
+    the engine's steps; None: only a digest was recorded."""
+
+    judge: Judge
+    track: Track | None = None
+
+
+def other(session: Session, trace: Trace, track: str, theirs: Track | None) -> Other | str:
+    """The track to compare a replay with; or why nothing can. ``theirs``: the upstream's own parse."""
     if track == "served":
         return "the client got the upstream's own response: what is compared with is the track upstream"
     if track == "upstream":
         if theirs is None or session.opening.upstream is None:
             return "no track upstream was recorded"
-        return unknown(trace) or _untold(trace, theirs) or _upstream(trace, theirs, parser)
-    records = trace.records.get((track, "semantic"))
-    if records is not None:
-        causes = [record.cause for record in records]
-        recorded = Track([record.event for record in records], causes, causes)
-        return unknown(trace) or (lambda made: _shadow(session, track, recorded, made))
+        return unknown(trace) or untold(trace, theirs) or _upstream(session, trace, theirs)
+    if (track, "semantic") in trace.records:
+        recorded = tracked(trace, track, "semantic")
+        return unknown(trace) or Other(lambda made: _shadow(session, track, recorded, made), recorded)
     want = trace.info.digests.get(f"{track}/semantic")
     if want is None:
         return f"no track {track} was recorded"
-    return unknown(trace) or _digested(session, track, want)
+    return unknown(trace) or Other(_digested(session, track, want))
 
 
 def against_served(trace: Trace, track: str) -> Told | str:
     """What a shadow's message is, against what the client got; or why they cannot be compared. Messages only."""
-    records = trace.records.get((track, "semantic"))
-    if records is None:
+    if (track, "semantic") not in trace.records:
         digest = f"{track}/semantic" in trace.info.digests
         return f"only a digest of {track} was recorded" if digest else f"no track {track} was recorded"
-    causes = [record.cause for record in records]
-    made = Track([record.event for record in records], causes, causes)
+    made = tracked(trace, track, "semantic")
     if relayed(trace.opening):
         theirs = checked(trace, "message").theirs
         if theirs is None:
             return "no track upstream was recorded"
-        return unknown(trace) or _upstream(trace, theirs, track.removeprefix(SHADOW))(made)
+        clock, name = Clock(trace.records.get(("input", "engine"), ())), track.removeprefix(SHADOW)
+        sides = Sides(theirs, made, clock, _name(name), trace.opening.tokenizer, _cut(trace))
+        return unknown(trace) or told_apart(sides, trace.events("input", "engine"))
     served = trace.events("served", "semantic")
     if not served:
         return "the session was recorded without its semantic layer"
     named = trace.opening.ask.named
-    said = differences(collect(served, named=named), collect(made.events, named=named), served, trace.opening.tokenizer)
+    said = differences(collect(served, named=named), made.messages(named=named), served, trace.opening.tokenizer)
     return Told("changed" if said else "same", said)
 
 
@@ -119,8 +125,9 @@ def _tokens(trace: Trace) -> list[TokensInput]:
     return [event for event in trace.events("input", "engine") if isinstance(event, TokensInput)]
 
 
-def _untold(trace: Trace, theirs: Track) -> str:
-    if _tokens(trace):
+def untold(trace: Trace, theirs: Track | None) -> str:
+    """Why what the model wrote is not there at all; "" where it is, or where nothing was said."""
+    if theirs is None or _tokens(trace):
         return ""
     said = any(isinstance(event, Reasoning | Content | Refusal | CallStart) for event in theirs.events)
     return "the response does not tell what the model wrote" if said else ""
@@ -187,17 +194,35 @@ def told_by_parser(opening: Opening, made: Track, said: Sequence[Difference]) ->
     return notes
 
 
-def _upstream(trace: Trace, theirs: Track, parser: str) -> Judge:
+def _upstream(session: Session, trace: Trace, theirs: Track) -> Other:
     clock = Clock(trace.records.get(("input", "engine"), ()))
-    inputs: list[Input] = trace.events("input", "engine")
-    # A stream that somebody cut owes nothing that its server held back.
-    cut = is_open(trace.info.state) or isinstance(inputs[-1] if inputs else None, ErrorInput | AbortInput)
-    name = parser.removeprefix("parse.").partition("@")[0]
+    name = _name(session.layers.parts["parser"].id)
+    cut, custom, opening = _cut(trace), session.custom, session.opening
+    by_step = Track(theirs.events, theirs.causes, lambda: [clock.step_at(frame) for frame in theirs.causes])
 
     def judge(made: Track) -> Told:
-        return told_apart(Sides(theirs, made, clock, name, trace.opening.tokenizer, cut), inputs)
+        if custom.compare is None:
+            sides = Sides(theirs, made, clock, name, opening.tokenizer, cut, session.foreign)
+            return told_apart(sides, session.inputs, custom)
+        named = opening.ask.named
+        found = custom.compared(loose.bare(theirs.messages(named=named)), loose.bare(made.messages(named=named)))
+        if not found:
+            return Told("same")
+        first = msgspec.structs.replace(loose.place(session, by_step, made, found), track="upstream")
+        return Told("changed", found, first)
 
-    return judge
+    return Other(judge, by_step)
+
+
+def _name(parser: str) -> str:
+    """A parser's name, of the id of its stage."""
+    return parser.removeprefix("parse.").partition("@")[0]
+
+
+def _cut(trace: Trace) -> bool:
+    """The stream was cut by somebody: it owes nothing that its server held back."""
+    inputs: list[Input] = trace.events("input", "engine")
+    return is_open(trace.info.state) or isinstance(inputs[-1] if inputs else None, ErrorInput | AbortInput)
 
 
 def _digested(session: Session, track: str, want: Digest) -> Judge:
@@ -217,8 +242,11 @@ def _digested(session: Session, track: str, want: Digest) -> Judge:
 
 
 def _shadow(session: Session, track: str, recorded: Track, made: Track) -> Told:
-    none = Track([], [], [])
-    found = compare(session, Derived(recorded, none, none), Derived(made, none, none), "message")
+    if session.foreign:
+        found = loose.compare(session, recorded, made, "message")
+    else:
+        none = Track([], [], [])
+        found = compare(session, Derived(recorded, none, none), Derived(made, none, none), "message")
     first = found.first and msgspec.structs.replace(found.first, track=track)
     return Told(found.verdict, found.differences, first)
 

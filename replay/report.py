@@ -2,95 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from replay.result import SessionResult, Signature
+from replay import stats
+from replay.mass.spool import Results
+from replay.mass.tally import Digest, Tally
+from replay.result import SessionResult
 from replay.run import at_least
-from replay.verdict import VERDICTS, Depth, Mark, Verdict
-
-
-class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A source, or one session of it, that could not be read, and why."""
-
-    source: str
-    error: str
-    session: str = ""
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions per verdict (``uncompared``: with nothing to compare); ``sessions``: of all verdicts; ``unreadable``:
-    sources and sessions that could not be read; ``tokens``: recorded tokens of the sessions."""
-
-    sessions: int
-    same: int = 0
-    uncompared: int = 0
-    rechunked: int = 0
-    moved: int = 0
-    restyled: int = 0
-    changed: int = 0
-    failed: int = 0
-    unreadable: int = 0
-    tokens: int = 0
-
-    def count(self, verdict: Verdict) -> int:
-        """Sessions with this verdict."""
-        count: int = getattr(self, verdict)
-        return count
-
-
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions that differ in the same way. ``example``: the one with the fewest tokens (then by id and source);
-    ``sessions``: the first of them in that order, as (source, id), at most ``CLUSTER_SHOWN``; ``models``: sessions by
-    model."""
-
-    signature: Signature
-    count: int
-    tokens: int
-    models: dict[str, int]
-    example: SessionResult
-    sessions: tuple[tuple[str, str], ...]
-
-
-CLUSTER_SHOWN = 50
-
-
-class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions replayed with one parser. ``verdicts``: sessions by verdict; ``marks``: by what is wrong with the
-    replay; ``lag``: see SessionResult; ``ns``: CPU time of the parser."""
-
-    parser: str
-    sessions: int
-    tokens: int
-    verdicts: dict[Verdict, int]
-    marks: dict[Mark, int]
-    lag: dict[int, int] = {}
-    ns: int = 0
-
-
-class Paired(msgspec.Struct, frozen=True, kw_only=True):
-    """A mark on both sides of the same sessions: ``both`` have it, only the side ``before`` (the baseline), only the
-    side ``after`` (the replay), ``neither``. ``p``: exact McNemar, two-sided; ``rate_before``, ``rate_after``: (rate,
-    low, high), Wilson's interval at 95 %."""
-
-    mark: Mark
-    both: int
-    before: int
-    after: int
-    neither: int
-    p: float
-    rate_before: tuple[float, float, float]
-    rate_after: tuple[float, float, float]
+from replay.totals import CLUSTER_SHOWN, Cluster, Family, Paired, Summary, Unreadable
+from replay.verdict import VERDICTS, Depth, Verdict
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """A run over sources. ``playhead``: the version that made it; ``parser``: as given, None for each session's own;
     ``layer``: how deep was compared; ``digest``: equal for two runs whose sessions replay the same, in any order;
-    ``track``: what was compared with, where that was asked for."""
+    ``track``, ``baseline``: what was compared with, where that was asked for; ``cut``: sessions were also cut short;
+    ``seconds``: how long it took, with ``jobs`` processes; ``interrupted``: it was ended before its end.
+
+    ``clusters``: sessions that differ in the same way, the largest first; ``families``: sessions by parser; ``paired``:
+    what is wrong on both sides; ``lag``: of all sessions; ``unreadable``: at most 1000 of them, ``summary`` counts all.
+    ``sessions``: read from a file as they are asked for, so ask once for all of them.
+    """
 
     playhead: str
     parser: str | None
@@ -99,14 +37,23 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     layer: Depth
     summary: Summary
     digest: str
-    sessions: tuple[SessionResult, ...]
-    unreadable: tuple[Unreadable, ...] = ()
     track: str | UnsetType = UNSET
+    baseline: str | UnsetType = UNSET
+    cut: bool = False
+    seconds: float = 0.0
+    jobs: int = 1
+    interrupted: bool = False
+    clusters: tuple[Cluster, ...] = ()
+    families: tuple[Family, ...] = ()
+    paired: tuple[Paired, ...] = ()
+    lag: dict[int, int] = {}
+    unreadable: tuple[Unreadable, ...] = ()
+    sessions: Sequence[SessionResult]
 
 
 def make_report(
-    results: Sequence[SessionResult],
-    unreadable: Sequence[Unreadable],
+    results: Iterable[SessionResult],
+    unreadable: Iterable[Unreadable],
     *,
     parser: str | None,
     sources: Sequence[str],
@@ -114,46 +61,91 @@ def make_report(
     layer: Depth,
     track: str | None = None,
 ) -> RunReport:
-    """The report of these results."""
-    counts = {verdict: sum(result.verdict == verdict for result in results) for verdict in VERDICTS}
-    summary = Summary(
-        sessions=len(results), unreadable=len(unreadable), tokens=sum(result.tokens for result in results), **counts
-    )
-    return RunReport(
-        playhead=_version(), parser=parser, sources=tuple(sources), splits=tuple(splits), layer=layer, summary=summary,
-        digest=run_digest(results), sessions=tuple(results), unreadable=tuple(unreadable),
+    """The report of these results, which it keeps in memory."""
+    held = list(results)
+    tally = Tally()
+    for place, result in enumerate(held):
+        tally.add(result, place)
+    for at, item in enumerate(unreadable):
+        tally.unreadable(item, at)
+    return concluded(
+        tally, held, held.__getitem__, parser=parser, sources=tuple(sources), splits=tuple(splits), layer=layer,
         track=UNSET if track is None else track,
     )  # fmt: skip
 
 
-def run_digest(results: Sequence[SessionResult]) -> str:
-    """SHA-256 (hex) over the sorted (session, result digest) pairs."""
-    hashed = hashlib.sha256()
-    for session, digest in sorted((result.session, result.digest) for result in results):
-        hashed.update(f"{session} {digest}\n".encode("utf-8", "surrogatepass"))
-    return hashed.hexdigest()
+def concluded(tally: Tally, sessions: Sequence[SessionResult], read: Any, **fields: Any) -> RunReport:
+    """The report of totals. ``read``: the result at a place, as the tally was told; ``fields``: what else it says."""
+    return RunReport(
+        playhead=playhead_version(), summary=tally.summary(), digest=tally.digest.hex(),
+        clusters=tally.clusters(read), families=tally.families(), paired=tally.paired(stats.paired),
+        lag=dict(sorted(tally.lag.items())), unreadable=tally.unreadables(), sessions=sessions, **fields,
+    )  # fmt: skip
+
+
+def run_digest(results: Iterable[SessionResult]) -> str:
+    """The sum, modulo 2**256, of the SHA-256 of each ``session digest`` line, as 64 hexadecimal characters."""
+    digest = Digest()
+    for result in results:
+        digest.add(result.session, result.digest)
+    return digest.hex()
 
 
 def exit_code(report: RunReport, fail_on: Verdict = "changed") -> int:
     """0: every session is nearer to ``same`` than ``fail_on``; 1: one is not; 3: something could not be read, or
-    not replayed for want of its parser, whatever else was found. (2, wrong usage, raises ReplayError: no report.)"""
-    if report.unreadable or any(result.unreplayed for result in report.sessions):
+    not replayed for want of its parser, whatever else was found; 130: it was interrupted. (2, wrong usage, raises
+    ReplayError: no report.)"""
+    if report.interrupted:
+        return 130
+    if report.summary.unreadable or report.summary.unreplayed:
         return 3
-    return int(any(at_least(result.verdict, fail_on) for result in report.sessions))
+    return int(any(report.summary.count(verdict) for verdict in VERDICTS if at_least(verdict, fail_on)))
+
+
+def write_json(report: RunReport, file: BinaryIO) -> None:
+    """Write the report as one JSON object: a field a line, then ``sessions``, the last field, with each session on a
+    line of its own that begins with ``{``, so that it can be read as a stream. Raises OSError."""
+    file.write(b"{\n")
+    for name in report.__struct_fields__:
+        value: Any = getattr(report, name)
+        if name != "sessions" and value is not UNSET:
+            file.write(b'"%s": %s,\n' % (name.encode(), msgspec.json.encode(value)))
+    file.write(b'"sessions": [')
+    separator = b"\n"
+    for line in _lines(report.sessions):
+        file.write(separator + line)
+        separator = b",\n"
+    file.write(b"\n]\n}\n")
+
+
+def _lines(sessions: Sequence[SessionResult]) -> Iterator[bytes]:
+    if isinstance(sessions, Results):
+        yield from sessions.raw()
+    else:
+        yield from map(msgspec.json.encode, sessions)
 
 
 def to_json(report: RunReport) -> bytes:
-    """The report as indented JSON with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+    """What ``write_json`` writes."""
+    out = io.BytesIO()
+    write_json(report, out)
+    return out.getvalue()
 
 
 def from_json(data: bytes) -> RunReport:
-    """What ``to_json`` wrote. Raises msgspec.ValidationError, msgspec.DecodeError."""
+    """What ``to_json`` wrote, all in memory. Raises msgspec.ValidationError, msgspec.DecodeError."""
     return msgspec.json.decode(data, type=RunReport)
 
 
-def _version() -> str:
+def playhead_version() -> str:
+    """The version that is installed."""
     try:
         return version("playhead")
     except PackageNotFoundError:
         return "unknown"
+
+
+__all__ = [
+    "CLUSTER_SHOWN", "Cluster", "Family", "Paired", "RunReport", "Summary", "Unreadable", "concluded", "exit_code",
+    "from_json", "make_report", "playhead_version", "run_digest", "to_json", "write_json",
+]  # fmt: skip

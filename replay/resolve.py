@@ -5,6 +5,7 @@
     auto                    what the catalog detects from a session's model and vocabulary
     path/to/file.py:Attr    an attribute of a file, which is loaded afresh each time
     package.module:Attr     an attribute of an importable module; the working directory is searched last
+    vllm:qwen3+hermes       another engine's, in a process of its own: see ``replay.foreign.stage``
 
 ``Attr`` is a stage, or a class or function without arguments that makes one.
 """
@@ -23,7 +24,9 @@ from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 from replay.errors import NotAvailable, ParserNotFound
+from replay.foreign.stage import foreign, is_foreign_name
 from replay.place import place
+from replay.text import complaint
 from stages import catalog
 from stages.errors import UnknownName
 from stages.events import Input, Semantic
@@ -35,15 +38,18 @@ Parser: TypeAlias = Stage[Input, Semantic]
 _loads = itertools.count()
 
 
-def resolve(parser: Parser | str, opening: Opening | None = None) -> Parser:
+def resolve(parser: Parser | str, opening: Opening | None = None, *, live: bool = False) -> Parser:
     """The stage that ``parser`` names; a stage is its own.
 
-    ``opening``: needed for ``auto`` only. Raises ParserNotFound, NotAvailable.
+    ``opening``: needed for ``auto`` only; ``live``: it must serve, which another engine's cannot.
+    Raises ParserNotFound, NotAvailable.
     """
     if not isinstance(parser, str):
         return parser
-    if parser.startswith(("vllm:", "sglang:", "vllm@", "sglang@")) or parser == "template":
-        raise NotAvailable(f"parser {parser!r}: other engines' parsers are not available in this version of Playhead")
+    if is_foreign_name(parser):
+        if live:
+            raise NotAvailable(f"parser {parser!r} is another engine's: it runs on recorded sessions only, not live")
+        return foreign(parser)
     if parser == "auto":
         return _detected(opening)
     if ":" in parser:
@@ -63,22 +69,30 @@ def _detected(opening: Opening | None) -> Parser:
 
 
 def _loaded(parser: str) -> Parser:
-    where, _, attribute = parser.rpartition(":")
-    if not where or not attribute:
-        raise ParserNotFound(f"parser {parser!r}: write it as file.py:Attr or package.module:Attr")
+    return _stage(parser, attribute(parser, "parser"))
+
+
+def attribute(name: str, what: str) -> Any:
+    """What ``file.py:Attr`` or ``package.module:Attr`` names. ``what``: what it is to be, for messages. Raises
+    ParserNotFound."""
+    where, _, wanted = name.rpartition(":")
+    if not where or not wanted:
+        raise ParserNotFound(f"{what} {name!r}: write it as file.py:Attr or package.module:Attr")
     try:
-        module = _file(parser, Path(where)) if where.endswith(".py") else _module(where)
+        module = _file(name, what, Path(where)) if where.endswith(".py") else _module(where)
     except ParserNotFound:
         raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything
-        raise ParserNotFound(f"parser {parser!r}: {where} does not load: {_place(error)}") from error
-    value: Any = getattr(module, attribute, None)
+        raise ParserNotFound(f"{what} {name!r}: {where} does not load: {_place(error)}") from error
+    value: Any = getattr(module, wanted, None)
     if value is None:
-        known = ", ".join(name for name in sorted(vars(module)) if _offers(vars(module)[name], module.__name__))
+        known = ", ".join(key for key in sorted(vars(module)) if _offers(vars(module)[key], module.__name__))
         raise ParserNotFound(
-            f"parser {parser!r}: {where} has no {attribute}; it has: {known or 'nothing that is a stage'}"
+            f"{what} {name!r}: {where} has no {wanted}; it has: {known or 'nothing that is a stage'}"
+            if what == "parser"
+            else f"{what} {name!r}: {where} has no {wanted}"
         )
-    return _stage(parser, value)
+    return value
 
 
 class _Fresh(SourceFileLoader):
@@ -90,13 +104,13 @@ class _Fresh(SourceFileLoader):
         return code
 
 
-def _file(parser: str, path: Path) -> ModuleType:
+def _file(wanted: str, what: str, path: Path) -> ModuleType:
     if not path.is_file():
-        raise ParserNotFound(f"parser {parser!r}: there is no file {path}")
+        raise ParserNotFound(f"{what} {wanted!r}: there is no file {path}")
     name = f"playhead_parser_{next(_loads)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
     if spec is None or spec.loader is None:
-        raise ParserNotFound(f"parser {parser!r}: {path} is no Python file")
+        raise ParserNotFound(f"{what} {wanted!r}: {path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # classes look their module up there
     try:
@@ -122,7 +136,7 @@ def _module(name: str) -> ModuleType:
 def _place(error: BaseException) -> str:
     """The error, and the line of the user's code that it comes from."""
     line = place(error, short=False)
-    return f"{type(error).__name__}: {error}" + (f" (at {line})" if line else "")
+    return f"{type(error).__name__}: {complaint(error)}" + (f" (at {line})" if line else "")
 
 
 def _offers(value: Any, module: str) -> bool:

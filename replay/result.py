@@ -91,7 +91,8 @@ class SessionResult(Finding, frozen=True, omit_defaults=True, kw_only=True):  # 
     on the split, the splits that agree, group by group (``recorded`` is always among them), and ``split_pair`` the
     smallest case of it; ``cuts``: how many places the session was cut at; ``not_compared``: splits that this session's
     tokens do not allow; ``unreplayed``: why no stage could be run; ``uncompared``: why its message was not compared;
-    ``track``: what was compared with, where it is not what the client got;
+    ``track``: what was compared with, where it is not what the client got; ``baseline``: id of the parser whose output
+    was compared with, where that was asked for;
     ``signature``: the kind of divergence; ``first``: the first divergence of the worst of layers and splits;
     ``faults_appeared``, ``faults_gone``: codes, once per occurrence; ``rules_…``: likewise, rules of the protocol;
     ``breaches``: oracles that the replay breaks; ``marks``: all that is wrong with the replay, ``marks_before`` with
@@ -103,13 +104,15 @@ class SessionResult(Finding, frozen=True, omit_defaults=True, kw_only=True):  # 
     """
 
     session: str
-    verdict: Verdict
+    # Without a default it is always told.
+    verdict: Verdict  # pyright: ignore[reportGeneralTypeIssues]
     source: str = ""
     state: State = "closed"
     mode: Mode = "full"
     model: str = ""
     parser: str = ""
     track: str = ""
+    baseline: str = ""
     stages: dict[str, tuple[str | None, str | None]] = {}
     tokens: int = 0
     digest: str = ""

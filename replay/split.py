@@ -1,43 +1,64 @@
 """Splits: the recorded tokens regrouped into other steps, as another engine, speed or batch would have given them.
 
-    recorded        as they came
-    one             all at once
-    token           one by one
-    marker          a step for each special or added token, and one for each run between them
-    rand:SEED:MAX   1 to MAX at a time, the same for the same seed everywhere
-    char            one character at a time: only where there are no ids
+    recorded         as they came
+    one              all at once
+    token            one by one
+    marker           a step for each special or added token, and one for each run between them
+    rand:SEED:MAX    1 to MAX at a time
+    spec:SEED:K      as speculative decoding with K drafted tokens: 1 to K + 1 at a time
+    interval:N       as a server with a stream interval: the first token at once, then N at a time, the rest at the end
+    slow:SEED        as a slow client reads: one by one, but for rare stalls, after which all that waited comes at once
+    histogram:SEED   as many at a time as the corpus has them, drawn from its own numbers of tokens in a step
+    held:K           one by one, each token's text K tokens late: an engine holds text back, and releases ids
+    char             one character at a time: only where there are no ids
 
 A split groups the tokens of one choice that no other input separates. It never cuts a token; where the engine gave no
-ids, a step is the token.
+ids, a step is the token. What is drawn is the same for the same seed, everywhere (``replay.sizes``).
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 
+from replay import sizes
 from replay.errors import BadSplit
+from replay.sizes import Histogram, Sizes
 from stages.events import Input, TokensInput
 from stages.opening import TokenizerFacts
+from store.api import Trace
 
 Grouper: TypeAlias = Callable[[list[TokensInput], int], Iterator[list[TokensInput]]]
 """The tokens of a run of a choice, and the choice's number → groups, in order."""
 
-_RAND = re.compile(r"rand:(\d{1,18}):([1-9]\d{0,8})\Z")
+Cut: TypeAlias = Callable[[TokensInput], list[TokensInput]]
+"""A step → what it is cut into."""
+
+SPLITS = (
+    "recorded", "one", "token", "marker", "char", "rand:SEED:MAX", "spec:SEED:K", "interval:N", "slow:SEED",
+    "histogram:SEED", "held:K",
+)  # fmt: skip
+"""How splits are spelled. SEED: a whole number from 0; MAX, K and N: from 1."""
+
+_SEED, _COUNT = r"(\d{1,18})", r"([1-9]\d{0,8})"
+_SPELLED = {
+    name: re.compile(re.sub(r":[A-Z]+", lambda part: ":" + (_SEED if part[0] == ":SEED" else _COUNT), name) + r"\Z")
+    for name in SPLITS
+}
 _LIKE_MARKER = re.compile(r"<\|?[^\s<>]{1,64}>|\[/?[A-Z_]{2,32}\]")
 """What markers look like, for text of unknown vocabulary."""
-_BITS = (1 << 64) - 1
 
 
 def check(split: str) -> str:
     """The split itself. Raises BadSplit for what is none."""
-    if split in ("recorded", "one", "token", "marker", "char") or _RAND.match(split):
+    if any(pattern.match(split) for pattern in _SPELLED.values()):
         return split
-    raise BadSplit(f"there is no split {split!r}: use recorded, one, token, marker, char or rand:SEED:MAX (rand:1:7)")
+    raise BadSplit(f"there is no split {split!r}: use {', '.join(SPLITS[:-1])} or {SPLITS[-1]} (as in rand:1:7)")
 
 
 def parse_splits(text: str) -> tuple[str, ...]:
@@ -45,19 +66,23 @@ def parse_splits(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check(part.strip()) for part in text.split(",")))
 
 
-def regroup(inputs: Sequence[Input], split: str, tokenizer: TokenizerFacts) -> list[Input]:
+def regroup(inputs: Sequence[Input], split: str, tokenizer: TokenizerFacts, histogram: Histogram = ()) -> list[Input]:
     """The same inputs with the tokens regrouped; every other input stays where it is among them.
 
-    A group takes the place of its last token, so that nothing comes before it was there. Raises BadSplit, also for
-    ``char`` where there are ids.
+    A group takes the place of its last token, so that nothing comes before it was there. ``histogram``: what the split
+    of this name draws from; empty: the session's own. Raises BadSplit, also for ``char`` where there are ids.
     """
     check(split)
     if split == "recorded":
         return list(inputs)
     if split == "char" and any(isinstance(event, TokensInput) and event.ids for event in inputs):
         raise BadSplit("split 'char' cuts tokens, and this session's tokens have ids: use token or marker")
-    group = _grouper(split, tokenizer)
-    cut = _characters if split == "char" else _tokens
+    cut = characters if split == "char" else tokens
+    return by_runs(inputs, cut, _grouper(split, inputs, tokenizer, histogram))
+
+
+def by_runs(inputs: Iterable[Input], cut: Cut, group: Grouper) -> list[Input]:
+    """The inputs with every step cut up, and what no other input separates grouped anew."""
     out: list[Input] = []
     run: list[TokensInput] = []
     for event in inputs:
@@ -69,6 +94,62 @@ def regroup(inputs: Sequence[Input], split: str, tokenizer: TokenizerFacts) -> l
         out.append(event)
     out += _grouped(run, group)
     return out
+
+
+def joins(
+    inputs: Sequence[Input], split: str, tokenizer: TokenizerFacts, histogram: Histogram = (), unit: Cut | None = None
+) -> dict[int, frozenset[int]]:
+    """What a split joins: of each choice, the tokens (from 0) that come in one step with the token before them.
+
+    ``unit``: what a step is cut into, and what is counted; None: tokens. Raises BadSplit.
+    """
+    check(split)
+    unit = tokens if unit is None else unit
+    whole = split == "recorded"
+    group = _one if whole else _grouper(split, inputs, tokenizer, histogram)
+    counts: dict[int, int] = {}
+    found: dict[int, set[int]] = {}
+
+    def noted(run: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
+        for members in group(run, choice):
+            first = counts.get(choice, 0)
+            end = counts[choice] = first + sum(len(unit(member)) for member in members)
+            found.setdefault(choice, set()).update(range(first + 1, end))
+            yield members
+
+    for event in inputs if whole else ():
+        if isinstance(event, TokensInput):
+            list(noted([event], event.choice))
+    if not whole:
+        by_runs(inputs, characters if split == "char" else tokens, noted)
+    return {choice: frozenset(joined) for choice, joined in found.items()}
+
+
+def joined_as(inputs: Iterable[Input], joined: Mapping[int, Container[int]], unit: Cut | None = None) -> list[Input]:
+    """The inputs with each token in a step of its own, but for those that ``joined`` has, as ``joins`` tells them."""
+    counts: dict[int, int] = {}
+
+    def group(run: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
+        first, mine = counts.get(choice, 0), joined.get(choice, ())
+        counts[choice] = first + len(run)
+        start = 0
+        for at in range(1, len(run)):
+            if first + at not in mine:
+                yield run[start:at]
+                start = at
+        yield run[start:]
+
+    return by_runs(inputs, tokens if unit is None else unit, group)
+
+
+def histogram(traces: Iterable[Trace]) -> Histogram:
+    """How often the steps of these sessions brought so many tokens; empty where none told ids. In any order."""
+    return _steps(event for trace in traces for event in trace.events("input", "engine"))
+
+
+def _steps(inputs: Iterable[Input]) -> Histogram:
+    counts = Counter(len(event.ids) for event in inputs if isinstance(event, TokensInput) and event.ids)
+    return tuple(sorted(counts.items()))
 
 
 def pieces(text: str, tokenizer: TokenizerFacts = TokenizerFacts(), size: int = 4) -> list[str]:
@@ -89,12 +170,12 @@ def _every(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def _characters(event: TokensInput) -> list[TokensInput]:
+def characters(event: TokensInput) -> list[TokensInput]:
     """A step without ids as steps of one character each."""
     return [msgspec.structs.replace(event, text=character) for character in event.text] or [event]
 
 
-def _tokens(event: TokensInput) -> list[TokensInput]:
+def tokens(event: TokensInput) -> list[TokensInput]:
     """A step as steps of one token each."""
     count = len(event.ids)
     if count < 2:
@@ -152,13 +233,29 @@ def _joined(tokens: list[TokensInput]) -> TokensInput:
 # --- the groupers ---------------------------------------------------------------------------------------------------
 
 
-def _grouper(split: str, tokenizer: TokenizerFacts) -> Grouper:
-    match = _RAND.match(split)
-    if match:
-        return _random(int(match[1]), int(match[2]))
-    if split == "marker":
-        return _marker(tokenizer)
-    return _one if split == "one" else _each
+def _grouper(split: str, inputs: Sequence[Input], tokenizer: TokenizerFacts, histogram: Histogram) -> Grouper:
+    name, *numbers = split.split(":")
+    given = [int(number) for number in numbers]
+    match name:
+        case "rand":
+            return _drawn(lambda choice: sizes.uniform(given[0], choice, given[1]), afresh=True)
+        case "spec":
+            return _drawn(lambda choice: sizes.speculative(given[0], choice, given[1]))
+        case "slow":
+            return _drawn(lambda choice: sizes.slow(given[0], choice))
+        case "histogram":
+            known = histogram or _steps(inputs)
+            return _drawn(lambda choice: sizes.drawn(given[0], choice, known))
+        case "interval":
+            return _drawn(lambda choice: sizes.interval(given[0]))
+        case "held":
+            return _held(given[0])
+        case "marker":
+            return _marker(tokenizer)
+        case "one":
+            return _one
+        case _:
+            return _each
 
 
 def _one(tokens: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
@@ -168,6 +265,17 @@ def _one(tokens: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
 def _each(tokens: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
     for token in tokens:
         yield [token]
+
+
+def _held(late: int) -> Grouper:
+    def group(tokens: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
+        """What the engine still holds at the end of a run comes with its last token."""
+        texts = [token.text for token in tokens]
+        for at, token in enumerate(tokens, 1):
+            end = len(texts) if at == len(tokens) else max(0, at - late)
+            yield [msgspec.structs.replace(token, text="".join(texts[max(0, at - late - 1) : end]))]
+
+    return group
 
 
 def _marker(tokenizer: TokenizerFacts) -> Grouper:
@@ -196,23 +304,18 @@ def _marker(tokenizer: TokenizerFacts) -> Grouper:
     return group
 
 
-def _random(seed: int, largest: int) -> Grouper:
+def _drawn(sizes_of: Callable[[int], Sizes], *, afresh: bool = False) -> Grouper:
+    """Groups of drawn sizes. ``afresh``: they begin anew behind every other input; else a choice goes on drawing."""
+    known: dict[int, Sizes] = {}
+
     def group(tokens: list[TokensInput], choice: int) -> Iterator[list[TokensInput]]:
-        sizes = _sizes(seed, choice, largest)
+        if afresh or choice not in known:
+            known[choice] = sizes_of(choice)
+        drawn = known[choice]
         at = 0
         while at < len(tokens):
-            size = next(sizes)
+            size = next(drawn)
             yield tokens[at : at + size]
             at += size
 
     return group
-
-
-def _sizes(seed: int, choice: int, largest: int) -> Iterator[int]:
-    """SplitMix64: the same numbers in every Python, for ever."""
-    state = (seed * 0x9E3779B97F4A7C15 + choice * 0xD1B54A32D192ED03) & _BITS
-    while True:
-        state = (state + 0x9E3779B97F4A7C15) & _BITS
-        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS
-        yield 1 + (mixed ^ (mixed >> 31)) % largest

@@ -11,6 +11,8 @@ from stages.events import Block, Body, Comment, Event, Head, TokensInput
 
 LONGEST = 160
 """Characters of an excerpt."""
+MESSAGE = 2000
+"""Characters of an exception's message."""
 
 
 def describe(event: Any, at: int = 0) -> str:
@@ -50,6 +52,15 @@ def plain_excerpt(text: str, at: int = 0) -> str:
 def sound(text: str) -> str:
     """The text as what JSON and a terminal can take: unpaired surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def complaint(error: BaseException) -> str:
+    """An exception's message, cut where it is long. Total: a user's need not be able to say what it is."""
+    try:
+        message = str(error)
+    except Exception as raised:
+        return f"(its message cannot be told: {type(raised).__name__})"
+    return sound(message if len(message) <= MESSAGE else message[:MESSAGE] + "…")
 
 
 def printable(text: str) -> str:

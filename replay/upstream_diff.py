@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 import msgspec
 
 from replay.clock import Clock
+from replay.custom import NONE, Custom
 from replay.derive import Track
 from replay.style import arguments_as, text_as
 from replay.text import describe, first_difference, plain_excerpt, tag
@@ -63,7 +64,8 @@ class Told(msgspec.Struct, frozen=True):
 
 class Sides(msgspec.Struct, frozen=True):
     """What is compared. ``theirs``: the server's events, their causes its frames; ``ours``: the parser's, by steps of
-    ``inputs``; ``parser``: its name; ``open``: the record may stop anywhere, so that a side that only ends is equal."""
+    ``inputs``; ``parser``: its name; ``open``: the record may stop anywhere, so that a side that only ends is equal;
+    ``foreign``: ours is another engine's parser, whose byte ranges mean nothing."""
 
     theirs: Track
     ours: Track
@@ -71,11 +73,13 @@ class Sides(msgspec.Struct, frozen=True):
     parser: str
     tokenizer: TokenizerFacts = TokenizerFacts()
     open: bool = False
+    foreign: bool = False
 
 
-def told_apart(sides: Sides, inputs: Sequence[Input]) -> Told:
-    """Compare. Differences come choice by choice, most telling first. Linear, but in the number of calls."""
-    found = _Comparison(sides).all()
+def told_apart(sides: Sides, inputs: Sequence[Input], custom: Custom = NONE) -> Told:
+    """Compare. Differences come choice by choice, most telling first. Linear, but in the number of calls. Raises
+    ReplayError for what a custom rule raises; a comparer is not asked."""
+    found = [apart for apart in _Comparison(sides).all() if not custom.ignores(apart.difference)]
     if not found:
         return Told("same")
     verdict: Verdict = "restyled" if all(apart.difference.kind in STYLE for apart in found) else "changed"
@@ -222,7 +226,9 @@ class _Comparison:
     ) -> Apart:  # fmt: skip
         """``offset``: of the character in our event; ``after``: their last event before what they do not have."""
         sides = self._sides
-        step = -1 if ours is None else sides.clock.wrote(sides.ours, ours, offset)
+        step = -1
+        if ours is not None:
+            step = sides.ours.steps[ours] if sides.foreign else sides.clock.wrote(sides.ours, ours, offset)
         if theirs is not None:
             frame = sides.theirs.causes[theirs]
             step = sides.clock.step_at(frame) if step < 0 else step

@@ -96,7 +96,7 @@ def stages_of(opening: Opening) -> dict[str, str]:
     return {role: present[name] for role, number in opening.stages.items() if (name := _name(number)) in present}
 
 
-def relay_of(trace: Trace) -> list[Record]:
+def relay_of(trace: Trace) -> Sequence[Record]:
     """What the client of a relayed session got: recorded, or relayed again, then at the times of the upstream's
     frames."""
     records = trace.records.get(("served", "frame"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -75,6 +75,9 @@ class _Choice:
         return Message(choice, texts[Reasoning], texts[Content], texts[Refusal], calls, reason, tuple(self.faults))
 
 
+_TEXTS: Final = frozenset((Reasoning, Content, Refusal))
+
+
 class Collector:
     """The messages of a session, from its semantic events, an event at a time.
 
@@ -97,6 +100,29 @@ class Collector:
             if choice is None:
                 choice = self._choices[event.choice] = _Choice()
             take(self, choice, event)
+
+    def take_all(self, events: Iterable[Any]) -> None:
+        """The next events."""
+        takes, take = self._takes, self.take
+        # Runs of one kind of text of one choice are most of a session.
+        kind: Any = None
+        number = index = None
+        pieces: list[str] = []
+        for event in events:
+            of = event.__class__
+            if of is kind and event.choice == number and (of is not CallArguments or event.index == index):
+                pieces.append(event.text)
+            elif of in takes:
+                take(event)
+                kind = None
+                if of in _TEXTS and self._left is None:
+                    kind, number = of, event.choice
+                    pieces = self._choices[number].texts[of]
+                elif of is CallArguments and self._left is None:
+                    number, index = event.choice, event.index
+                    call = self._choices[number].calls.get(index)
+                    if call is not None:
+                        kind, pieces = of, call.arguments
 
     def messages(self) -> list[Message]:
         """What the choices say so far, in choice order."""
@@ -150,8 +176,7 @@ class Collector:
 def collect(events: Iterable[Any], *, named: bool = False) -> list[Message]:
     """The messages of a session, in choice order, from its semantic events; see Collector."""
     collector = Collector(named=named)
-    for event in events:
-        collector.take(event)
+    collector.take_all(events)
     return collector.messages()
 
 

@@ -73,11 +73,14 @@ class _Arguments:
         self.start = -1
         self.end = -1
 
-    def add(self, text: str, src: Src) -> None:
+    def add(self, text: str, src: Src) -> int:
+        """The next piece; returns how many characters there are now."""
+        if not self.pieces:
+            self.start = src[0]
         self.pieces.append(text)
-        self.size += len(text)
-        self.start = src[0] if self.start < 0 else self.start
         self.end = src[1]
+        self.size += len(text)
+        return self.size
 
 
 class _Policy:
@@ -113,6 +116,10 @@ class _Policy:
 
     def step(self, event: Semantic, out: list[Semantic]) -> None:
         """See Machine."""
+        # Most of the events that touch it are of this kind.
+        if type(event) is CallArguments:
+            self._arguments(event, out)
+            return
         match event:
             case Tokens() if self._hidden:
                 out.append(Tokens(event.choice, event.ids))
@@ -120,8 +127,6 @@ class _Policy:
                 out.append(Dropped(event.choice, event.text, event.src))
             case CallStart():
                 self._start(event, out)
-            case CallArguments():
-                self._arguments(event, out)
             case CallEnd():
                 self._end(event, out)
             case Finish() if self._wanted:
@@ -158,15 +163,13 @@ class _Policy:
         return self._checkers[name]
 
     def _arguments(self, event: CallArguments, out: list[Semantic]) -> None:
-        if self._unwanted(event):
+        if self._single and event.index > 0:
             out.append(Dropped(event.choice, event.text, event.src))
             return
         out.append(event)
         kept = self._open.get(event.choice)
-        if kept is not None:
-            kept.add(event.text, event.src)
-            if kept.size > self._most:
-                del self._open[event.choice]
+        if kept is not None and kept.add(event.text, event.src) > self._most:
+            del self._open[event.choice]
 
     def _end(self, event: CallEnd, out: list[Semantic]) -> None:
         if self._unwanted(event):

@@ -8,9 +8,9 @@ gaps. Tracks: ``input`` (engine layer), ``served`` (the three derived layers), `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast, overload
 
 import msgspec
 
@@ -48,6 +48,54 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     cause: int
     at: int
     event: Any
+
+
+class Rows(Sequence[Record]):
+    """Consecutive records of one layer, from seq ``first`` on, as columns: a Record is made when it is asked for. Equal
+    to any sequence of the same records."""
+
+    __slots__ = ("ats", "causes", "events", "first")
+
+    def __init__(
+        self, causes: list[int] | None = None, ats: list[int] | None = None, events: list[Any] | None = None,
+        first: int = 0,
+    ) -> None:  # fmt: skip
+        self.causes = causes or []
+        self.ats = ats or []
+        self.events = events or []
+        self.first = first
+
+    def extend(self, more: Rows) -> None:
+        """Add the next ones."""
+        self.causes += more.causes
+        self.ats += more.ats
+        self.events += more.events
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Record]: ...
+    def __getitem__(self, at: int | slice) -> Record | list[Record]:
+        seqs = range(self.first, self.first + len(self.events))
+        if isinstance(at, slice):
+            return list(map(Record, seqs[at], self.causes[at], self.ats[at], self.events[at]))
+        return Record(seqs[at], self.causes[at], self.ats[at], self.events[at])
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return self[:] == list(cast("Sequence[object]", other))
+
+    __hash__ = None  # type: ignore[assignment]  # it changes, as a list does
+
+    def __repr__(self) -> str:
+        return repr(self[:])
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -118,15 +166,22 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Trace(msgspec.Struct, kw_only=True):
-    """One whole session in memory, as a store or a trace file gives it. ``blobs``, codecs and packing are resolved."""
+    """One session in memory, as a store or a trace file gives it: whole, or with the layers that were asked for.
+    ``info`` is of the whole session. ``blobs``, codecs and packing are resolved."""
 
     opening: Opening
     info: SessionInfo
-    records: dict[tuple[str, Layer], list[Record]]
+    records: Mapping[tuple[str, Layer], Sequence[Record]]
 
     def events(self, track: str, layer: Layer) -> list[Any]:
-        """The bare events of one track and layer; empty where none were recorded."""
-        return [record.event for record in self.records.get((track, layer), ())]
+        """The bare events of one track and layer; empty where none were recorded. The list is the caller's."""
+        records = self.records.get((track, layer), ())
+        return records.events[:] if isinstance(records, Rows) else [record.event for record in records]
+
+    def causes(self, track: str, layer: Layer) -> list[int]:
+        """The causes of one track and layer, parallel to its events. The list is the caller's."""
+        records = self.records.get((track, layer), ())
+        return records.causes[:] if isinstance(records, Rows) else [record.cause for record in records]
 
 
 class StoreError(Exception):
@@ -206,8 +261,9 @@ class EventStore(Protocol):
         """``session``: an id or a unique prefix. Raises SessionNotFound."""
         ...
 
-    def load(self, session: str) -> Trace:
-        """The whole session. Raises SessionNotFound, CorruptRecord, UnknownSchema."""
+    def load(self, session: str, layers: Collection[tuple[str, Layer]] | None = None) -> Trace:
+        """The whole session, or only these of its layers, by (track, layer): the others are not read, so nothing is
+        known of damage to them. Raises SessionNotFound, CorruptRecord, UnknownSchema."""
         ...
 
     def save(self, traces: Iterable[Trace]) -> int:

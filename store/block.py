@@ -18,7 +18,7 @@ import zstandard
 
 from stages.events import Layer
 from store import codec
-from store.api import CorruptRecord, Record, UnknownSchema
+from store.api import CorruptRecord, Record, Rows, UnknownSchema
 
 PLAIN = 0
 ZSTD = 1
@@ -91,7 +91,7 @@ def unpack(
     blobs: codec.Blobs,
     schema: int = codec.SCHEMA,
     upcasts: codec.Upcasts = codec.UPCASTS,
-) -> list[Record]:
+) -> Rows:
     """The records of a body of ``n``, the first with ``where.seq``. Raises CorruptRecord, UnknownSchema."""
     try:
         columns = _BODY.decode(body)
@@ -100,11 +100,13 @@ def unpack(
     events = codec.decode(where, columns.events, protocol, blobs, schema, upcasts)
     if n != len(events) or n != sum(columns.counts):
         raise CorruptRecord(f"{where}: {n} records expected, {len(events)} found.")
-    ats = list(chain.from_iterable(map(repeat, accumulate(columns.ats), columns.counts)))
+    ats = list(accumulate(columns.ats))
+    if len(ats) != n:
+        ats = list(chain.from_iterable(map(repeat, ats, columns.counts)))
     causes = list(accumulate(columns.causes)) or [-1] * n
     if not n == len(ats) == len(causes):
         raise CorruptRecord(f"{where}: {n} records expected, {len(ats)} times and {len(causes)} causes found.")
-    return list(map(Record, range(where.seq, where.seq + n), causes, ats, events))
+    return Rows(causes, ats, events, where.seq)
 
 
 def crc(stored: bytes) -> int:

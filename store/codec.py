@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from types import GenericAlias
 from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 import msgspec
@@ -169,7 +171,7 @@ def digest(events: Sequence[Any]) -> Digest:
 
 # --- decoding -------------------------------------------------------------------------------------------------------
 
-_COMMON = msgspec.msgpack.Decoder(CommonChunk)
+_COMMON = msgspec.msgpack.Decoder(list[CommonChunk])
 _RAWS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _LISTS: dict[Layer, msgspec.msgpack.Decoder[Any]] = {
     "engine": msgspec.msgpack.Decoder(list[Input | PromptRef]),
@@ -213,7 +215,7 @@ def _chunk_decoder(protocol: str) -> msgspec.msgpack.Decoder[Any]:
     union = chunk_type(protocol)
     known = _chunks.get(protocol)
     if known is None or known[0] is not union:
-        known = _chunks[protocol] = (union, msgspec.msgpack.Decoder(union))
+        known = _chunks[protocol] = (union, msgspec.msgpack.Decoder(GenericAlias(list, (union,))))
     return known[1]
 
 
@@ -224,15 +226,11 @@ def _is_map(data: msgspec.Raw) -> bool:
 
 def _decode_chunks(data: bytes | msgspec.Raw, protocol: str) -> list[Any]:
     # msgspec takes no union of array-like and map-like Structs, so the first byte decides.
-    raws = _RAWS.decode(data)
-    own: msgspec.msgpack.Decoder[Any] | None = None
     events: list[Any] = []
-    for raw in raws:
-        if _is_map(raw):
-            own = own or _chunk_decoder(protocol)
-            events.append(own.decode(raw))
-        else:
-            events.append(_COMMON.decode(raw))
+    for own, group in groupby(_RAWS.decode(data), _is_map):
+        raws = list(group)
+        decoder = _chunk_decoder(protocol) if own else _COMMON
+        events += decoder.decode(array(len(raws), b"".join(raws)))
     return events
 
 
@@ -263,13 +261,13 @@ def decode(
     except msgspec.DecodeError as error:
         raise _misfit(where, data, protocol, error) from error
     if layer == "engine" and PromptRef in map(type, events):
-        events = [_unstow(where, event, blobs) for event in events]
+        for at, event in enumerate(events):
+            if event.__class__ is PromptRef:
+                events[at] = _unstow(where, event, blobs)
     return events
 
 
-def _unstow(where: Where, event: Any, blobs: Blobs) -> Any:
-    if not isinstance(event, PromptRef):
-        return event
+def _unstow(where: Where, event: PromptRef, blobs: Blobs) -> PromptInput:
     try:
         ids = _IDS.decode(blobs(event.ids))
     except msgspec.DecodeError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any
@@ -36,6 +36,7 @@ from store.rules import (
     check_batch,
     check_ended,
     fresh,
+    kept,
     not_found,
     noted,
     ordered,
@@ -78,9 +79,9 @@ class _Held:
         """See EventStore. Raises SequenceConflict, StillOpen."""
         info = self.info()
         check_ended(info)
-        kept = {key: records for key, records in layers.items() if stored_in(info.mode, *key)}
-        new = fresh(info.session, kept, self.records)
-        rolling = {key: codec.RollingDigest() for key in layers.keys() - kept}
+        stored = {key: records for key, records in layers.items() if stored_in(info.mode, *key)}
+        new = fresh(info.session, stored, self.records)
+        rolling = {key: codec.RollingDigest() for key in layers.keys() - stored}
         for key, made in rolling.items():
             made.update([record.event for record in layers[key]])
         known = {key: info.digests["/".join(key)] for key in rolling if "/".join(key) in info.digests}
@@ -270,11 +271,11 @@ class MemoryStore:
         with self.lock:
             return self._find(session).info()
 
-    def load(self, session: str) -> Trace:
+    def load(self, session: str, layers: Collection[Key] | None = None) -> Trace:
         """See EventStore."""
         with self.lock:
             held = self._find(session)
-            records = {key: list(records) for key, records in held.records.items()}
+            records = {key: list(records) for key, records in kept(held.records, layers).items()}
             return Trace(opening=held.opening, info=held.info(), records=ordered(records))
 
     def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias, TypedDict, TypeVar
 
 import msgspec
@@ -49,6 +49,11 @@ class Said(TypedDict, total=False):
 def ordered(layers: Mapping[Key, T]) -> dict[Key, T]:
     """By layer, then by track: the order of every trace."""
     return dict(sorted(layers.items(), key=lambda item: (LAYERS.index(item[0][1]), item[0][0])))
+
+
+def kept(layers: Mapping[Key, T], only: Collection[Key] | None) -> dict[Key, T]:
+    """Those that were asked for; None: all."""
+    return {key: held for key, held in layers.items() if only is None or key in only}
 
 
 class Counters:

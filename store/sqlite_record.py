@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from store import block, codec, opening
-from store.api import ENDED, CorruptRecord, Record, SequenceConflict, ShadowVerdict, State, StoreError, Trace
+from store.api import ENDED, CorruptRecord, Record, Rows, SequenceConflict, ShadowVerdict, State, StoreError, Trace
 from store.rules import Key, attached, check_ended, fresh, saved_info, stored_in
 from store.sqlite_rows import (
     Stored,
@@ -205,8 +205,8 @@ class Recording:
         self._write(conn, session, sealing=False)
         self._write_blobs(conn)
         where = codec.Where(name, *key, run.first)
-        mine = block.unpack(where, run.n, block.pack([run]), protocol, blobs_of(conn, name))
-        held = load_layers(conn, name, protocol)[key].records if layer.next else []
+        mine = block.unpack(where, run.n, block.pack([run]), protocol, blobs_of(conn, name))[:]
+        held = load_layers(conn, name, protocol)[key].records if layer.next else Rows()
         theirs = held[run.first : run.first + run.n]
         if mine[: len(theirs)] != theirs:
             raise SequenceConflict(f"{where}: other records are stored there already.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from stages.events import Layer
 from stages.opening import Opening
 from store import block, codec, opening
-from store.api import CorruptRecord, Record, SessionInfo
+from store.api import CorruptRecord, Rows, SessionInfo
 from store.rules import Call, Key, ordered
 
 _json = msgspec.json.Encoder().encode
@@ -195,11 +195,11 @@ def load_opening(conn: sqlite3.Connection, session: str) -> Opening:
 
 _SEGMENTS = (
     "SELECT track, layer, first_seq, n, schema, codec, crc32, body, prev_hash, hash FROM segments "
-    "WHERE session=?1 AND (?2 IS NULL OR track=?2) ORDER BY track, layer, first_seq"
+    "WHERE session=? {} ORDER BY track, layer, first_seq"
 )
 _JOURNAL = (
     "SELECT track, layer, first_seq, n, schema, codec, crc32, body, NULL, NULL FROM journal "
-    "WHERE session=?1 AND (?2 IS NULL OR track=?2) ORDER BY track, layer, first_seq"
+    "WHERE session=? {} ORDER BY track, layer, first_seq"
 )
 
 
@@ -221,29 +221,35 @@ class _Block(NamedTuple):
 class Layered(msgspec.Struct):
     """One stored layer: its records, and where its hash chain and its segments end."""
 
-    records: list[Record]
+    records: Rows
     head: bytes
     sealed: int = 0
 
 
 def load_layers(
-    conn: sqlite3.Connection, session: str, protocol: str, *, of_track: str | None = None
+    conn: sqlite3.Connection,
+    session: str,
+    protocol: str,
+    *,
+    of_track: str | None = None,
+    only: Collection[Key] | None = None,
 ) -> dict[Key, Layered]:
-    """All records of a session, or of one track, segments and journal, checked. In the order of the layers, then of the
-    tracks.
+    """All records of a session, or of one track, or ``only`` these layers; segments and journal, checked. In the order
+    of the layers, then of the tracks.
 
     Raises CorruptRecord (checksum, hash chain, a missing block), UnknownSchema.
     """
     layers: dict[Key, Layered] = {}
     blobs = blobs_of(conn, session)
+    chosen, names = _chosen(of_track, only)
     for sealed, query in ((True, _SEGMENTS), (False, _JOURNAL)):
-        for row in conn.execute(query, (session, of_track)):
+        for row in conn.execute(query.format(chosen), (session, *names)):
             found = _typed(row, _Block, f"session {session}")
             track, layer, first, n, schema, kind, crc32, stored, before, after = found
             where = codec.Where(session, track, layer, first)
             held = layers.get((track, layer))
             if held is None:
-                held = layers[track, layer] = Layered([], block.seed(session, track, layer))
+                held = layers[track, layer] = Layered(Rows(), block.seed(session, track, layer))
             if first != len(held.records):
                 raise CorruptRecord(f"{where._replace(seq=len(held.records))}: the records up to {first} are missing.")
             body = block.check(where, kind, crc32, stored)
@@ -252,8 +258,16 @@ def load_layers(
                 if (before, after) != (held.head, head):
                     raise CorruptRecord(f"{where}: the hash chain is broken. Restore the file from a backup.")
                 held.head, held.sealed = head, first + n
-            held.records += block.unpack(where, n, body, protocol, blobs, schema)
+            held.records.extend(block.unpack(where, n, body, protocol, blobs, schema))
     return ordered(layers)
+
+
+def _chosen(of_track: str | None, only: Collection[Key] | None) -> tuple[str, list[str]]:
+    """The condition, and its parameters, for the rows of some layers."""
+    if only is not None:
+        values = ", ".join(["(?, ?)"] * len(only))
+        return f"AND (track, layer) IN (VALUES {values})" if only else "AND 0", [name for key in only for name in key]
+    return ("", []) if of_track is None else ("AND track=?", [of_track])
 
 
 def insert_journal(conn: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:

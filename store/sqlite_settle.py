@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -29,7 +29,7 @@ SEAL = 256
 """Records of a layer in one segment, at least (but for the last)."""
 
 
-def project(opening: Opening, row: SessionInfo, state: State, records: Mapping[Key, list[Record]]) -> SessionInfo:
+def project(opening: Opening, row: SessionInfo, state: State, records: Mapping[Key, Sequence[Record]]) -> SessionInfo:
     """The projection of records that were not projected while they came. ``row``: has what they do not tell."""
     projection = Projection(opening, row.mode)
     for key, held in records.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ _encoder = msgspec.json.Encoder()
 _LINE = msgspec.json.Decoder(_RawLine)
 _HEADER = msgspec.json.Decoder(_Header)
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
-_IS_HEADER = re.compile(rb'\s*\{\s*"playhead"')
+IS_HEADER = re.compile(rb'\s*\{\s*"playhead"')
+"""How a line begins that begins a session."""
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -112,27 +113,29 @@ def read(path: str | os.PathLike[str]) -> Trace:
     return traces[0]
 
 
-def read_many(path: str | os.PathLike[str]) -> Iterator[Trace]:
-    """The sessions of a file, or of all trace files in a folder, by name, deeply. Raises as ``read``."""
+def read_many(path: str | os.PathLike[str], layers: Collection[Key] | None = None) -> Iterator[Trace]:
+    """The sessions of a file, or of all trace files in a folder, by name, deeply. ``layers``: see ``EventStore.load``.
+    Raises as ``read``."""
     root = Path(path)
     if not root.is_dir():
-        yield from _read_file(root)
+        yield from _read_file(root, layers)
         return
     for file in sorted(file for file in root.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file()):
-        yield from _read_file(file)
+        yield from _read_file(file, layers)
 
 
-def _read_file(path: Path) -> Iterator[Trace]:
+def _read_file(path: Path, layers: Collection[Key] | None = None) -> Iterator[Trace]:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be read ({error.strerror}).") from error
     if path.name.endswith(".zst"):
-        data = _unpacked(path, data)
-    return loads(data, str(path))
+        data = unpacked(path, data)
+    return loads(data, str(path), layers=layers)
 
 
-def _unpacked(path: Path, data: bytes) -> bytes:
+def unpacked(path: Path, data: bytes) -> bytes:
+    """The text of a compressed trace file. Raises CorruptRecord."""
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     size = start = 0
@@ -150,31 +153,38 @@ def _unpacked(path: Path, data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def loads(data: bytes, name: str = "trace", upcasts: codec.Upcasts = codec.UPCASTS) -> Iterator[Trace]:
-    """The sessions in the text of a trace file; ``name`` is for messages. Raises CorruptRecord, UnknownSchema."""
+def loads(
+    data: bytes,
+    name: str = "trace",
+    upcasts: codec.Upcasts = codec.UPCASTS,
+    layers: Collection[Key] | None = None,
+    first: int = 1,
+) -> Iterator[Trace]:
+    """The sessions in the text of a trace file. ``name``, and ``first``, the number of its first line, are for
+    messages; ``layers``: see ``EventStore.load``. Raises CorruptRecord, UnknownSchema."""
     held: _Reading | None = None
-    number = 0
-    for number, line in enumerate(data.split(b"\n"), 1):
+    number = first
+    for number, line in enumerate(data.split(b"\n"), first):
         where = f"{name}, line {number}"
         if not line.strip():
             continue
-        if _IS_HEADER.match(line):
+        if IS_HEADER.match(line):
             if held is not None:
                 yield held.trace(where)
-            held = _Reading(line, where, upcasts)
+            held = _Reading(line, where, upcasts, layers)
         elif held is None:
             raise CorruptRecord(f"{where}: the header of a trace expected.")
         else:
             held.add(line, where)
     if held is None:
-        raise CorruptRecord(f"{name}, line 1: the header of a trace expected.")
+        raise CorruptRecord(f"{name}, line {first}: the header of a trace expected.")
     yield held.trace(f"{name}, line {number}")
 
 
 class _Reading:
     """A session while its lines come."""
 
-    def __init__(self, line: bytes, where: str, upcasts: codec.Upcasts) -> None:
+    def __init__(self, line: bytes, where: str, upcasts: codec.Upcasts, layers: Collection[Key] | None) -> None:
         try:
             header = _HEADER.decode(line)
             self._steps = upcasts.since(header.playhead, where)
@@ -192,6 +202,8 @@ class _Reading:
         except (msgspec.DecodeError, ValueError, OverflowError) as error:
             raise CorruptRecord(f"{where}: not the header of a trace ({error}).") from error
         self._blobs = header.blobs
+        self._layers = layers
+        self._counts: dict[Key, int] = {}
         self._records: dict[Key, list[Record]] = {}
 
     def add(self, line: bytes, where: str) -> None:
@@ -200,10 +212,14 @@ class _Reading:
             raw = _LINE.decode(line)
         except msgspec.DecodeError as error:
             raise CorruptRecord(f"{where}: not a record ({error}).") from error
-        records = self._records.setdefault((raw.track, raw.layer), [])
-        if raw.seq != len(records):
-            raise CorruptRecord(f"{where}: {raw.track}/{raw.layer} seq {len(records)} expected, {raw.seq} found.")
-        records.append(Record(raw.seq, raw.cause, raw.at, self._event(raw, where)))
+        key = raw.track, raw.layer
+        seq = self._counts.get(key, 0)
+        if raw.seq != seq:
+            raise CorruptRecord(f"{where}: {raw.track}/{raw.layer} seq {seq} expected, {raw.seq} found.")
+        self._counts[key] = seq + 1
+        if self._layers is None or key in self._layers:
+            record = Record(seq, raw.cause, raw.at, self._event(raw, where))
+            self._records.setdefault(key, []).append(record)
 
     def _event(self, raw: _RawLine, where: str) -> Any:
         data: bytes | msgspec.Raw = raw.event
@@ -230,7 +246,7 @@ class _Reading:
 
     def trace(self, where: str) -> Trace:
         """The session, now that it is over."""
-        counts = {f"{track}/{layer}": len(held) for (track, layer), held in self._records.items()}
+        counts = {f"{track}/{layer}": count for (track, layer), count in self._counts.items()}
         for key, count in self._info.events.items():
             found = counts.get(key, 0)
             if found != count:

@@ -14,6 +14,7 @@ from pipeline.cli.view import console, indented, listed, plain
 from replay import ReplayError, parse_splits, resolve
 from replay.check import CheckReport, Failed, check_files, exit_code
 from replay.expected import in_words
+from replay.split import SPLITS
 
 _MOST = 20
 """Lines of a kind that are shown."""
@@ -22,7 +23,7 @@ _MOST = 20
 @click.command()
 @click.argument("cases", nargs=-1, required=True)
 @click.option("--splits", default=None, metavar="S",
-              help="recorded, one, token, marker, char, rand:SEED:MAX; joined by commas. Default: all that apply.",
+              help=f"{', '.join(SPLITS)}; joined by commas. Default: those that apply of the first six.",
               )  # fmt: skip
 @click.option("--calls", type=click.Choice(["incremental", "whole", "both"]), default="incremental", show_default=True,
               help="The call policy, for cases that do not name theirs.")  # fmt: skip

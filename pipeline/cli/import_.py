@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from replay import ReplayError, resolve
 from replay.corpus import read
 from replay.report import Unreadable
 from stages import catalog
+from stages.events import Layer
 from stages.opening import Opening
 from store import MemoryStore, open_store
 from store.api import SHADOW, EventStore, Record, SequenceConflict, StoreError, Trace
@@ -126,7 +127,7 @@ class Changes:
         opening = found.opening
         if opening.upstream is None or not opening.upstream.relayed:
             return found
-        inputs = found.records.get(("input", "engine"), [])
+        inputs = found.records.get(("input", "engine"), ())
         joined = self._joined(opening, inputs)
         facts = opening.tokenizer
         if self.vocabulary is not None and joined != inputs:
@@ -139,12 +140,14 @@ class Changes:
         stages = {**opening.stages, "parser": resolve(parser, opening).id}
         changed = msgspec.structs.replace(opening, parser=parser, stages=stages, tokenizer=facts)
         info = msgspec.structs.replace(found.info, parser=parser, stages=stages, shadows={})
-        kept = {key: records for key, records in found.records.items() if not key[0].startswith(SHADOW)}
+        kept: dict[tuple[str, Layer], Sequence[Record]] = {
+            key: records for key, records in found.records.items() if not key[0].startswith(SHADOW)
+        }
         if inputs:
             kept["input", "engine"] = joined
         return _seen_again(Trace(opening=changed, info=info, records=kept), found.info.shadows)
 
-    def _joined(self, opening: Opening, inputs: list[Record]) -> list[Record]:
+    def _joined(self, opening: Opening, inputs: Sequence[Record]) -> Sequence[Record]:
         if self.vocabulary is None:
             return inputs
         if self._other(opening):

@@ -20,6 +20,7 @@ from replay.errors import BadCase, BadSplit, NotAvailable, ParserFailed, ParserN
 from replay.message_diff import differences, in_words
 from replay.parse import Step, message_of, opening_of, session_of, stepped, tokens_of
 from replay.plain import is_list, is_map
+from replay.split import SPLITS
 from stages import catalog
 from stages.events import CallStart, FinishReason, TokensInput
 from stages.message import Message
@@ -73,7 +74,7 @@ class _Asked(msgspec.Struct, frozen=True):
 @click.option("--prompt-tail", default=None, metavar="T",
               help="The end of the prompt, which may have opened reasoning; @FILE reads it from a file.")  # fmt: skip
 @click.option("--splits", default="recorded", show_default=True, metavar="S",
-              help="recorded, one, token, marker, char, rand:SEED:MAX; joined by commas.")  # fmt: skip
+              help=f"{', '.join(SPLITS)}; joined by commas.")  # fmt: skip
 @click.option("--calls", type=click.Choice(["incremental", "whole"]), default=None,
               help="Tool calls as they are written, or only whole and valid ones.  [default: incremental]")  # fmt: skip
 @click.option("--finish", type=click.Choice(get_args(FinishReason)), default=None,

@@ -340,7 +340,7 @@ def serve(**options: Any) -> None:
     try:
         if config.parser not in (None, "auto"):
             # Before the model is loaded, which may take a while.
-            resolve(config.parser)
+            resolve(config.parser, live=True)
         if config.engine == "hf":
             locate(config.model)
         with _bound(config) as listening:

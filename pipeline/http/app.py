@@ -58,7 +58,7 @@ class Server(Host):
         self.parser_name = config.parser or "auto"
         if self.parser_name == "auto":
             self.parser_name = catalog.detect(engine.template, engine.tokenizer, self.model)
-        self.parser: Stage[Input, Semantic] = resolve(self.parser_name)
+        self.parser: Stage[Input, Semantic] = resolve(self.parser_name, live=True)
         self.serves = self.example = self.model
         self.how = f"parser {self.parser_name}"
         self._ignored: set[str] = set()

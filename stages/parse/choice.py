@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from stages.events import (
     FaultCode,
     Finish,
     FinishReason,
+    Input,
     Reasoning,
     Semantic,
     Tokens,
@@ -34,6 +36,10 @@ from stages.parse.writer import Text, Writer, pack, unpack
 
 _STOPPED: Final = Special("", Role.ENDER)
 """A token that the request names as an end: it and what follows it is no text."""
+
+
+def _nothing(_text: str) -> None:
+    """Finds nothing."""
 
 
 def _stopping(plan: Plan, ids: tuple[int, ...]) -> dict[int, Special]:
@@ -117,6 +123,42 @@ class Choice:
                 return
         self._step(event, out)
 
+    def run(self, inputs: Iterator[Input], out: list[Semantic], ends: list[int]) -> Input | None:
+        """Do the steps that take the short way of ``tokens``, as long as they come, and tell the end of each; returns
+        the first input that has to go another way. Only where ``clean``."""
+        index, kind, special = self.index, self.kind, self.special
+        quick = self.quick or _nothing
+        writer = self.writer
+        call = writer.calls - 1
+        pos = writer.pos
+        before = len(out)
+        add = out.append
+        left = None
+        for event in inputs:
+            left = event
+            if type(event) is not TokensInput or event.choice != index:
+                break
+            ids = event.ids
+            try:
+                (number,) = ids
+                (piece,) = event.pieces
+                text = piece.decode()
+            except ValueError:  # another number of tokens, or no whole characters
+                break
+            if number in special or not text or quick(text) is not None:
+                break
+            src = pos, pos + len(piece)
+            pos = src[1]
+            add(Tokens(index, ids, event.logprobs))
+            add(CallArguments(index, call, text, src) if kind is None else kind(index, text, src))
+            left = None
+        writer.pos = pos
+        end = len(out)
+        ends += range(before + 2, end + 1, 2)
+        if kind is Reasoning:
+            self.reasoning += (end - before) // 2
+        return left
+
     def _step(self, event: TokensInput, out: list[Semantic]) -> None:
         self.writer.attach(out)
         pieces = event.pieces
@@ -189,6 +231,11 @@ class Choice:
             self._break()
         writer = self.writer
         text, self.partial = tx.decode(self.partial + data)
+        if text.isascii():
+            if text:
+                writer.held += len(text)
+                self.scanner.feed(text)
+            return
         # A bad sequence is reported where it stands: behind what came before it, also where that ends the output.
         for part, bad in tx.parted(text):
             start = writer.pos + writer.held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -92,6 +93,17 @@ class ParserMachine:
                 choice.tokens(event, out)
         elif not self._ended:
             self._rare(event, out)
+
+    def run_steps(self, inputs: Iterable[Input], out: list[Semantic], ends: list[int]) -> None:
+        """See ``stages.stage.run_steps``."""
+        rest = iter(inputs)
+        for event in rest:
+            following: Input | None = event
+            while following is not None:
+                self.step(following, out)
+                ends.append(len(out))
+                choice = self._choices.get(following.choice) if type(following) is TokensInput else None
+                following = choice.run(rest, out, ends) if choice is not None and choice.clean else None
 
     def _rare(self, event: Input, out: list[Semantic]) -> None:
         match event:

@@ -38,6 +38,7 @@ from store.api import EventStore
 from tests.bench.grammars import bench_grammars
 from tests.bench.measure import TOKENS, Rows, per_token, pieces
 from tests.bench.proxy import bench_proxy
+from tests.bench.replay import bench_replay
 from tests.bench.rules import bench_rules
 from tests.support.live import ListStream, opening
 
@@ -294,7 +295,7 @@ def main() -> None:
     """Run all and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", type=Path)
-    options.add_argument("--only", choices=["fold", "grammars", "rules", "live", "bytes", "http", "proxy"])
+    options.add_argument("--only", choices=["fold", "grammars", "rules", "live", "bytes", "http", "proxy", "replay"])
     chosen = options.parse_args()
     rows: Rows = []
     parts = {
@@ -305,6 +306,7 @@ def main() -> None:
         "bytes": bench_bytes,
         "http": bench_http,
         "proxy": bench_proxy,
+        "replay": bench_replay,
     }
     for name, part in parts.items():
         if chosen.only in (None, name):

@@ -143,7 +143,7 @@ def test_an_upstream_that_lost_something(playhead: Playhead, tmp_path: Path, mon
     assert f"choice 0, call lost: upstream's frame 11: no call; {parser}: call 1 of 'get_weather'" in text
     assert f"choice 0, text: upstream's frame 2: no content; {parser}: 'Let me check.'" in text
     # The other session's white space is told in one line.
-    assert "restyled: the upstream's message differs in white space only (1 session)" in lines
+    assert "restyled: the message differs in white space only (1 session)" in lines
     assert "| restyled  |        1 |" in lines
     first = from_json((tmp_path / "out.json").read_bytes()).sessions[0]
     assert [item.frame for item in first.differences] == [11, 10, 2]
@@ -168,3 +168,29 @@ def test_what_was_not_compared_is_said(playhead: Playhead, tmp_path: Path) -> No
     trace.write(relayed(captures()["vllm_plain-plain"], pieces=False), tmp_path / "one.jsonl")
     text = " ".join(playhead("replay", tmp_path).stdout.split())
     assert "the bytes of its tokens are not known: playhead import --tokenizer joins them (1 session)" in text
+
+
+def test_reports_in_files_and_a_baseline(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:
+    options = ("--parser", MODIFIED, "--layer", "message", "--jobs", "2")
+    result = playhead("replay", recorded, *options, "--json", "a.json", "--html", "a.html", "--junit", "a.xml")
+    assert result.exit_code == 1
+    before = from_json((tmp_path / "a.json").read_bytes())
+    assert (tmp_path / "a.html").read_text().lower().startswith("<!doctype html>")
+    assert (tmp_path / "a.xml").read_text().startswith("<?xml")
+    # Against the report of the same run nothing has changed; against another parser it has.
+    result = playhead("replay", recorded, *options, "--baseline", "a.json", "--json", "-")
+    after = from_json(result.stdout_bytes)
+    assert (result.exit_code, after.summary.same, after.baseline) == (0, before.summary.sessions, "a.json")
+    result = playhead("replay", recorded, *options, "--baseline", "hermes", "--json", "-")
+    assert (result.exit_code, from_json(result.stdout_bytes).baseline) == (1, "hermes")
+    for option in ("--html", "--junit"):
+        failed = playhead("replay", recorded, option, "no/such/folder")
+        assert failed.exit_code == 2
+        assert "cannot write no/such/folder" in failed.stderr
+
+
+def test_a_comparer_and_rules_of_ones_own(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def nothing(before, after):\n    return []\n\ndef all(item):\n    return True\n")
+    for options in (("--compare", "mine.py:nothing"), ("--ignore", "mine.py:all")):
+        result = playhead("replay", recorded, "--parser", MODIFIED, *options, "--json", "-")
+        assert (result.exit_code, from_json(result.stdout_bytes).summary.same) == (0, len(SAID)), options

@@ -15,7 +15,7 @@ ELSEWHERE = {
 """Commands that cannot be run in the middle of the tests: the test that shows that they work."""
 
 EXITS = {
-    ".venv/bin/playhead replay playhead.db --parser examples/modified_parser.py:Parser": 1,
+    ".venv/bin/playhead replay playhead.db --parser examples/modified_parser.py:Parser --html report.html": 1,
     ".venv/bin/playhead validate examples/lost_arguments.sse --request examples/lost_arguments.request.json": 1,
 }
 """Exit statuses other than 0."""

@@ -70,7 +70,10 @@ def made(family: Family, seed: int) -> Trace:
         opened, session=name, key=name, ask=msgspec.structs.replace(opened.ask, stream=True)
     )
     opened = msgspec.structs.replace(opened, stages=catalog.stage_ids(catalog.layers(opened)))
-    return record(opened, session(grouped(tokens, sizes), tail=subject.tail, finish=finish))
+    found = record(opened, session(grouped(tokens, sizes), tail=subject.tail, finish=finish))
+    counts = {f"{track}/{layer}": len(records) for (track, layer), records in found.records.items()}
+    found.info = msgspec.structs.replace(found.info, events=counts)
+    return found
 
 
 def generated_traces(first: int, seeds: int) -> Iterator[Trace]:

@@ -3,7 +3,8 @@
 Each scenario is asked of the server itself and through two proxies. The first passes on: the bytes must be the same,
 but for ids and times; what was recorded must be the script; the shadow's parse must be what the script means. The
 second has a parser of ours: the client must get what the script means. What the server's own parser made of the script
-is told, not judged.
+is told, not judged. Then both engines' parsers, as replay runs them, are held against what the servers sent (captures).
+``table`` as the first argument writes the table of docs/peers.md instead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from rich.table import Table
 
 from stages.events import TokensInput
 from store.api import Trace
-from tests.peers import models, setup
+from tests.peers import foreign_sglang, foreign_vllm, models, setup, table
 from tests.peers.scenarios import SCENARIOS, Meant, Scenario
 from tests.peers.servers import MODEL, Kind, Peer, chosen, peer
 from tests.support.parse import message
@@ -193,8 +195,14 @@ def _try(kind: Kind, python: Path, only: str, folder: Path) -> tuple[Table, list
     return table, failed
 
 
+PARSERS: dict[Kind, Callable[[], int]] = {"vllm": foreign_vllm.main, "sglang": foreign_sglang.main}
+"""What holds the engines' parsers, as replay runs them, against what their servers sent."""
+
+
 def main() -> int:
     """Install, try, and print; 1 where something that is judged is wrong."""
+    if sys.argv[1:2] == ["table"]:
+        return table.main(sys.argv[2:])
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", action="append", default=[], help="vllm or sglang; both")
     options.add_argument("--scenario", default="", help="those with this in their name")
@@ -208,9 +216,10 @@ def main() -> int:
     failed: list[str] = []
     for kind in chosen(asked.only):
         with tempfile.TemporaryDirectory() as folder:
-            table, wrong = _try(kind, python, asked.scenario, Path(folder))
-        console.print(table)
+            shown, wrong = _try(kind, python, asked.scenario, Path(folder))
+        console.print(shown)
         failed += wrong
+    failed += [f"{kind}: parsers" for kind in chosen(asked.only) if not asked.scenario and PARSERS[kind]()]
     for line in failed:
         console.print(line, markup=False)
     console.print(f"peers: {len(failed)} failed")

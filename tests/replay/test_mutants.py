@@ -188,7 +188,7 @@ def test_a_spoiled_parser_is_seen_in_the_semantic_layer(case: Case) -> None:
     assert result.first.cause >= 0
     assert result.first.input
     if case.name == "late emission":
-        assert result.first.detail == "1 input later"
+        assert result.first.detail == "1 token later"
 
 
 ON_THE_WIRE: dict[str, Verdict] = {

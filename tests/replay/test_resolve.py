@@ -139,9 +139,10 @@ def test_what_is_not_there(parser: str, says: str) -> None:
 
 
 @pytest.mark.parametrize("parser", ["vllm:qwen3+hermes", "sglang:qwen3", "vllm@0.33:hermes", "template"])
-def test_what_is_not_there_yet(parser: str) -> None:
-    with pytest.raises(NotAvailable, match="not available in this version"):
-        resolve(parser)
+def test_another_engines_parser_does_not_serve(parser: str) -> None:
+    with pytest.raises(NotAvailable) as error:
+        resolve(parser, live=True)
+    assert str(error.value) == f"parser {parser!r} is another engine's: it runs on recorded sessions only, not live"
 
 
 def test_a_replayer_for_no_parser_is_wrong_use() -> None:

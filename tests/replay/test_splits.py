@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 from replay.derive import derive
 from replay.errors import BadSplit
 from replay.run import Replayer
-from replay.split import parse_splits, pieces, regroup
+from replay.split import joined_as, joins, parse_splits, pieces, regroup
 from stages import catalog
-from stages.events import Content, Input, Semantic, Tick, TokensInput
-from stages.message import collect
+from stages.events import Content, Input, Semantic, Tick, TokenLogprob, TokensInput
+from stages.message import Message, collect
 from stages.opening import Opening, TokenizerFacts
-from stages.stage import Machine
+from stages.stage import Machine, fold
 from store.api import Trace
+from tests.support.format_checks import generated
+from tests.support.generate import families
+from tests.support.generate.family import Family
+from tests.support.numbers import splitmix
+from tests.support.parse import grouped, session
 from tests.support.replay import (
     ADDED,
     SAID,
@@ -33,7 +38,12 @@ from tests.support.replay import (
     whole,
 )
 
-SPLITS = ("one", "token", "marker", "rand:1:7", "rand:2:3", "rand:3:40")
+SPLITS = (
+    "one", "token", "marker", "rand:1:7", "rand:2:3", "rand:3:40", "spec:1:4", "spec:2:1", "interval:1", "interval:5",
+    "slow:1", "histogram:1", "held:3",
+)  # fmt: skip
+GROUPING = tuple(split for split in SPLITS if not split.startswith("held:"))
+"""Those that only group."""
 
 
 def steps(inputs: Sequence[Input], choice: int = 0) -> list[TokensInput]:
@@ -91,19 +101,6 @@ def test_rand_is_the_same_everywhere() -> None:
     assert regroup(inputs, "rand:2:5", VOCABULARY) != regroup(inputs, "rand:1:5", VOCABULARY)
 
 
-def splitmix(seed: int) -> list[int]:
-    """The reference algorithm: state += gamma; mix."""
-    state = seed
-    made: list[int] = []
-    for _ in range(24):
-        state = (state + 0x9E3779B97F4A7C15) % 2**64
-        z = state
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-        made.append(z ^ (z >> 31))
-    return made
-
-
 def expected_sizes(seed: int, largest: int, count: int) -> list[int]:
     made: list[int] = []
     for number in splitmix(seed * 0x9E3779B97F4A7C15 % 2**64):
@@ -156,14 +153,37 @@ def test_no_split_loses_reorders_or_cuts_a_token(shape: list[tuple[int, int]], s
         assert "".join(event.text for event in steps(grouped, choice)) == "".join(
             event.text for event in steps(inputs, choice)
         )
-        assert steps(regroup(grouped, "token", VOCABULARY), choice) == steps(
-            regroup(inputs, "token", VOCABULARY), choice
-        )
+        if split in GROUPING:
+            assert steps(regroup(grouped, "token", VOCABULARY), choice) == steps(
+                regroup(inputs, "token", VOCABULARY), choice
+            )
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=30), st.sampled_from(["recorded", *GROUPING]))
+def test_what_a_split_joins_makes_the_split(shape: list[tuple[int, int]], split: str) -> None:
+    inputs: list[Input] = []
+    for number, (choice, size) in enumerate(shape):
+        made = range(number * 4, number * 4 + size)
+        entries = tuple(TokenLogprob(id, b"x", -1.0) for id in made)
+        inputs.append(TokensInput(choice, tuple(made), (b"x",) * size, "x" * size, entries))
+        inputs += [Tick()] if size == 4 else []
+    grouped = regroup(inputs, split, VOCABULARY)
+    assert joined_as(inputs, joins(inputs, split, VOCABULARY)) == grouped
+    for choice in range(3):
+        assert [entry.id for event in steps(grouped, choice) for entry in event.logprobs] == [
+            id for event in steps(inputs, choice) for id in event.ids
+        ]
 
 
 def test_what_is_no_split() -> None:
     assert parse_splits("recorded, one,rand:1:7,one") == ("recorded", "one", "rand:1:7")
-    for text in ("words", "rand", "rand:1:0", "rand:x:2", "", "one,,token"):
+    known = ("spec:0:3", "interval:1", "slow:7", "histogram:12", "held:2")
+    assert parse_splits(",".join(known)) == known
+    wrong = (
+        "words", "rand", "rand:1:0", "rand:x:2", "", "one,,token", "spec:1", "spec:1:0", "interval", "interval:0",
+        "slow", "slow:-1", "slow:1:2", "histogram", "held:0", "one_shot", "one:1", "rand:1:2\n3",
+    )  # fmt: skip
+    for text in wrong:
         with pytest.raises(BadSplit, match="there is no split"):
             parse_splits(text)
     with pytest.raises(BadSplit):
@@ -195,6 +215,20 @@ def test_hermes_says_the_same_under_every_split(size: int) -> None:
     assert message.content is not None and message.content.strip() == "Let me look that up, été 🌙."
     assert [call.name for call in message.tool_calls] == ["tide", "moon"]
     assert [msgspec.json.decode(call.arguments) for call in message.tool_calls] == [{"port": "Brest … 潮汐"}, {}]
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_every_parser_says_the_same_under_every_split(family: Family) -> None:
+    subject, _ = generated(family, 1)
+    opened = subject.opened("incremental")
+    inputs = session(grouped(subject.pieces(), [1] * len(subject.pieces())), tail=subject.tail)
+    stage = subject.stage("incremental")
+
+    def says(split: str) -> list[Message]:
+        return collect(fold(stage.start(opened), regroup(inputs, split, opened.tokenizer, ((1, 3), (4, 1)))))
+
+    token = says("token")
+    assert {split: says(split) for split in SPLITS} == dict.fromkeys(SPLITS, token)
 
 
 def test_hermes_says_the_same_where_there_are_no_ids() -> None:

@@ -69,6 +69,38 @@ class StoreContract:
             ("input", "engine"), ("served", "semantic"), ("shadow:x", "semantic"), ("socket", "frame"),
         ]  # fmt: skip
 
+    def test_only_some_layers(self, store: EventStore) -> None:
+        made = batches(words(600), size=7)
+        record(store.writer(opening()), made).close("closed")
+        store.flush()
+        whole = store.load(opening().session)
+        wanted: list[Key] = [("served", "semantic"), ("input", "engine"), ("shadow:x", "semantic")]
+        found = store.load(opening().session, wanted)
+        assert list(found.records) == [("input", "engine"), ("served", "semantic")]
+        assert found.records == {key: held for key, held in records(made).items() if key in wanted}
+        assert (found.opening, found.info) == (whole.opening, whole.info)
+        assert found.events("served", "semantic") == [item.event for item in records(made)["served", "semantic"]]
+        assert found.causes("served", "semantic") == [item.cause for item in records(made)["served", "semantic"]]
+        assert found.events("served", "frame") == found.causes("served", "frame") == []
+        assert store.load(opening().session, []).records == {}
+
+    def test_only_some_layers_of_an_open_session(self, store: EventStore) -> None:
+        made = batches(words(300))[:400]
+        record(store.writer(opening()), made)
+        store.flush()
+        found = store.load(opening().session, {("input", "engine")})
+        assert found.records == {("input", "engine"): records(made)["input", "engine"]}
+        assert found.info == store.load(opening().session).info
+
+    def test_the_lists_are_the_callers(self, store: EventStore) -> None:
+        made = batches(words(20))
+        record(store.writer(opening()), made).close("closed")
+        store.flush()
+        found = store.load(opening().session)
+        found.events("served", "chunk").clear()
+        found.causes("served", "chunk").clear()
+        assert same(found, opening(), made)
+
     def test_an_open_session_can_be_read(self, store: EventStore) -> None:
         made = batches(words(300))[:400]
         record(store.writer(opening()), made)

@@ -262,8 +262,9 @@ class FindingContract:
         store.flush()
         found = store.load(opening().session)
         other = store.load(opening().session)
-        row = other.records["served", "chunk"][3]
-        other.records["served", "chunk"][3] = msgspec.structs.replace(row, cause=row.cause + 1)
+        rows = list(other.records["served", "chunk"])
+        rows[3] = msgspec.structs.replace(rows[3], cause=rows[3].cause + 1)
+        other.records = {**other.records, ("served", "chunk"): rows}
         with pytest.raises(SequenceConflict, match="other records"):
             store.save([other])
         other = store.load(opening().session)

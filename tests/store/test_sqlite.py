@@ -194,6 +194,16 @@ def test_a_changed_byte_is_found(path: Path) -> None:
     assert "checksum" in said
 
 
+def test_a_layer_that_is_not_read_may_be_damaged(path: Path) -> None:
+    recorded(path)
+    damaged(path, "DELETE FROM segments WHERE layer='chunk'")
+    store = open_store(str(path))
+    assert len(store.load(NAME, [("served", "semantic")]).events("served", "semantic")) > 0
+    with pytest.raises(CorruptRecord, match="layer chunk, seq 0"):
+        store.load(NAME, [("served", "chunk")])
+    store.close()
+
+
 def test_a_forged_segment_is_found(path: Path) -> None:
     recorded(path)
     ((body,),) = query(path, "SELECT body FROM segments WHERE layer='frame' AND track='served' AND first_seq=0")

@@ -55,6 +55,7 @@ def opening(
     made = Opening(
         session=session, key="k" * 32, response_id="chatcmpl-1", created=1760000000, opened=1760000000 * 10**9,
         model="demo-1", ask=Ask(**wanted), parser=parser, tokenizer=tokenizer,
+        request=b'{"stream": true}' if wanted["stream"] else b"{}",
     )  # fmt: skip
     return msgspec.structs.replace(made, stages=catalog.stage_ids(catalog.layers(made)))
 

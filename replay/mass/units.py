@@ -1,0 +1,163 @@
+"""units: the sessions of sources as pieces of work, found without loading them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from store import open_store, trace
+from store.api import StoreError
+
+Kind: TypeAlias = Literal["store", "trace", "packed", "unreadable"]
+
+STORES = (".db", ".sqlite", ".sqlite3")
+"""How the names of stores end, in a folder."""
+
+WITHIN = 1 << 20
+"""Sessions of one unit that have a place of their own in the order."""
+
+
+class Unit(msgspec.Struct, frozen=True, array_like=True):
+    """One session of a store (its id is ``place``), one of a trace file (``place`` is the offset of its header, in
+    bytes), or the sessions of a compressed file from number ``first`` on, ``count`` of them (0: all).
+
+    ``at``: its place in the order of the run, in steps of WITHIN; ``index``: which of the sources it comes from;
+    ``file``: where it is read; ``stamp``: changes when the file does; ``length``: in bytes, ``line``: number of its
+    first line, both of a trace; ``relayed``: another server generated it, so that all of its layers are needed;
+    ``error``: why it cannot be read, where it is ``unreadable``.
+    """
+
+    at: int
+    index: int
+    kind: Kind
+    file: str
+    place: str = ""
+    stamp: str = ""
+    length: int = 0
+    line: int = 1
+    first: int = 0
+    count: int = 0
+    relayed: bool = False
+    error: str = ""
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A session in the text of a trace file: offset and length in bytes, number of its first line; its id, "" where the
+    header does not tell it; whether another server generated it."""
+
+    offset: int
+    length: int
+    line: int
+    session: str
+    relayed: bool
+
+
+class _Opening(msgspec.Struct, frozen=True):
+    session: str = ""
+    upstream: Any = None
+
+
+class _Header(msgspec.Struct, frozen=True):
+    opening: _Opening = _Opening()
+
+
+_HEADER = msgspec.json.Decoder(_Header)
+_UNKNOWN = _Opening(upstream=True)
+
+
+def find(sources: Sequence[str], sessions: Sequence[str] = ()) -> Iterator[Unit]:
+    """The units of the sources, in order: a store's newest first, a folder's files by name. ``sessions``: ids, or
+    prefixes of ids, to keep to; of compressed files, whoever loads them must look. Raises nothing: what cannot be read
+    is a unit that says so."""
+    at = 0
+    for index, source in enumerate(sources):
+        for file in files(source):
+            for unit in _file(file, index, tuple(sessions)):
+                yield msgspec.structs.replace(unit, at=at)
+                at += WITHIN
+
+
+def files(source: str) -> Iterator[str]:
+    """The stores and trace files of a source: itself, or what is in the folder, deeply, by name."""
+    path = Path(source)
+    if not path.is_dir():
+        yield source
+        return
+    for file in sorted(path.rglob("*")):
+        if file.name.endswith((*trace.SUFFIXES, *STORES)) and file.is_file():
+            yield str(file)
+
+
+def slices(lines: Iterable[bytes]) -> Iterator[Slice]:
+    """The sessions of a trace file, line by line. Text before the first header is one without an id."""
+    offset = begin = 0
+    number = first = 1
+    opening: _Opening | None = None
+    for number, line in enumerate(lines, 1):
+        head = trace.IS_HEADER.match(line) is not None
+        if head and opening is not None:
+            yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None)
+        if head:
+            begin, first, opening = offset, number, _opening(line)
+        elif opening is None and line.strip():
+            begin, first, opening = offset, number, _UNKNOWN
+        offset += len(line)
+    if opening is not None:
+        yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None)
+
+
+def stamp(file: str) -> str:
+    """Changes when the file does. Raises OSError."""
+    stat = os.stat(file)
+    return f"{stat.st_size}-{stat.st_mtime_ns}"
+
+
+def _file(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
+    try:
+        if file.endswith(trace.SUFFIXES):
+            yield from _traces(file, index, sessions)
+        else:
+            yield from _store(file, index, sessions)
+    except OSError as error:
+        yield Unit(0, index, "unreadable", file, error=f"{file} cannot be read ({error.strerror}).")
+    except StoreError as error:
+        yield Unit(0, index, "unreadable", file, error=str(error))
+
+
+def _traces(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
+    with open(file, "rb") as opened:
+        made = stamp(file)
+        if file.endswith(".zst"):
+            yield Unit(0, index, "packed", file, "0", made)
+            return
+        found = False
+        for piece in slices(opened):
+            found = True
+            if not sessions or not piece.session or piece.session.startswith(sessions):
+                yield Unit(
+                    0, index, "trace", file, str(piece.offset), made, piece.length, piece.line, relayed=piece.relayed
+                )
+        if not found:
+            # Loading it tells why.
+            yield Unit(0, index, "trace", file, "0", made)
+
+
+def _store(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
+    store = open_store(file, create=False)
+    try:
+        for info in store.sessions():
+            if not sessions or info.session.startswith(sessions):
+                yield Unit(0, index, "store", file, info.session, relayed=bool(info.upstream))
+    finally:
+        store.close()
+
+
+def _opening(line: bytes) -> _Opening:
+    try:
+        return _HEADER.decode(line).opening
+    except msgspec.DecodeError:
+        return _UNKNOWN

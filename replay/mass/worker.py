@@ -1,0 +1,140 @@
+"""worker: a process that replays batches of units."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from replay.derive import StageFailure
+from replay.errors import ReplayError
+from replay.mass import spool
+from replay.mass.load import Loader
+from replay.mass.plan import Plan
+from replay.mass.units import Unit
+from replay.result import SessionResult
+from replay.run import Replayer
+from replay.totals import Unreadable
+from store.api import Trace
+
+TOLD_EVERY_S = 0.1
+"""How long a worker keeps what it has."""
+
+Fate: TypeAlias = Literal["Timeout", "Crashed"]
+"""What a process did not survive."""
+
+Mode: TypeAlias = Literal["batch", "singly", "alone", "blame"]
+"""How units are run. ``singly``: each session is told of before and after; ``alone``: the one session of a process that
+it may end; ``blame``: it did, and only its result is made."""
+
+
+class Batch(msgspec.Struct):
+    """Units for one worker. ``fate``, ``why``: of the session to blame."""
+
+    units: list[Unit]
+    mode: Mode = "batch"
+    fate: Fate = "Crashed"
+    why: str = ""
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """What one session came to. ``at``: its place in the order of the run; ``index``: of its source; ``line``: of the
+    results file; else it could not be read, and ``lost`` says why."""
+
+    at: int
+    index: int
+    line: bytes = b""
+    lost: Unreadable | None = None
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker says. It is ``ready``; or it is at session ``number`` of the batch's unit ``unit``, has done all
+    before, and here are ``items``; or the batch is ``over``; or an ``error``, by class and message, ends the run."""
+
+    ready: bool = False
+    unit: int = 0
+    number: int = 0
+    items: tuple[Item, ...] = ()
+    over: bool = False
+    error: tuple[str, str] | None = None
+
+
+encode = msgspec.msgpack.Encoder().encode
+told = msgspec.msgpack.Decoder(Told).decode
+_batch = msgspec.msgpack.Decoder(Batch).decode
+
+
+def item(replayer: Replayer, unit: Unit, number: int, found: Trace | Unreadable, blamed: Batch | None = None) -> Item:
+    """Replay what was loaded of a unit. ``blamed``: that is known to end badly, and how."""
+    at = unit.at + number
+    if isinstance(found, Unreadable):
+        return Item(at, unit.index, lost=found)
+    if blamed is None:
+        result = replayer.replay(found, unit.file)
+    else:
+        error = StageFailure("semantic", "", -1, -1, "", blamed.fate, blamed.why)
+        result = replayer.failed(found, unit.file, error)
+    return Item(at, unit.index, line_of(unit, number, result))
+
+
+def line_of(unit: Unit, number: int, result: SessionResult) -> bytes:
+    """A result as a line of the results file."""
+    place = str(number) if unit.kind == "packed" else unit.place
+    return spool.encode(spool.Line(unit.at + number, unit.index, place, unit.stamp, result))
+
+
+def main(connection: Connection, plan: bytes, environment: dict[str, str]) -> None:
+    """The process: batches in, Told out, until the connection ends."""
+    # A group of its own: Ctrl-C is the run's to handle, and what a parser started ends with it.
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    made = msgspec.json.decode(plan, type=Plan)
+    try:
+        try:
+            replayer = made.replayer()
+            connection.send_bytes(encode(Told(ready=True)))
+            # What is there now stays there: the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            with Loader(made.sessions, made.layers) as loader:
+                while True:
+                    _run(_batch(connection.recv_bytes()), replayer, loader, connection.send_bytes)
+        except ReplayError as error:
+            connection.send_bytes(encode(Told(error=(type(error).__name__, str(error)))))
+    except (EOFError, ConnectionError):
+        pass  # the run is over
+
+
+def _run(batch: Batch, replayer: Replayer, loader: Loader, send: Callable[[bytes], None]) -> None:
+    blamed = batch if batch.mode == "blame" else None
+    every = TOLD_EVERY_S if batch.mode == "batch" else 0.0
+    items: list[Item] = []
+    last = time.monotonic()
+    for index, unit in enumerate(batch.units):
+        for number, found in loader.load(unit):
+            now = time.monotonic()
+            if now - last >= every:
+                last = now
+                send(encode(Told(unit=index, number=number, items=tuple(items))))
+                items.clear()
+            items.append(item(replayer, unit, number, found, blamed))
+    send(encode(Told(unit=len(batch.units), items=tuple(items), over=True)))
+
+
+def _end_with_parent() -> None:
+    """A run that is killed leaves no worker behind, not even one whose parser hangs."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)

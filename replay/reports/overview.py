@@ -1,0 +1,232 @@
+"""What a report says of all sessions together, on a terminal: tables, and a line each for what needs no table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.box import ASCII2, SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from replay.report import RunReport
+from replay.reports import words
+from replay.reports.align import QUOTED, Aligned, Emitted, Row, Wrote
+from replay.reports.survey import Survey
+from replay.reports.words import MARKED, RARE, STYLES, counted
+from replay.signature import in_words
+from replay.text import printable
+from replay.totals import Cluster, Family
+from replay.verdict import VERDICTS, Mark, Verdict
+
+_MOST = 8
+"""Lines of a kind that are shown."""
+_FAMILIES = 30
+_TABLED = 40
+"""Kinds in the table."""
+_ID = 12
+"""Characters of an id that ``--session`` takes for it."""
+
+
+def print_overview(console: Console, report: RunReport, seen: Survey, *, plain: bool) -> None:
+    """Everything but the sessions; the verdicts and the run's one line come last, next to the prompt."""
+    _unreadable(console, report)
+    for text, count in seen.told[:_MOST]:
+        console.print(Text(f"{printable(text)} ({counted(count, 'session')})"))
+    left = sum(count for _, count in seen.told[_MOST:]) + seen.other
+    if left:
+        console.print(f"and {counted(left, 'more note')} of this sort: see --json")
+    if report.summary.sessions == report.summary.unreplayed:
+        return
+    _named(console, "Appeared", seen.appeared)
+    _named(console, "Gone", seen.gone)
+    _named(console, "Oracles broken", seen.breached)
+    _pair(console, seen)
+    if len(report.families) > 1:
+        console.print(_families(report.families, plain=plain))
+    if report.baseline or any(item.before or item.after for item in report.paired):
+        _paired(console, report, plain=plain)
+    told = words.lag_in_words(report.lag)
+    if told:
+        console.print(Text(f"Where events differ, text comes: {told}."))
+    _summary(console, report, seen, plain=plain)
+
+
+def _unreadable(console: Console, report: RunReport) -> None:
+    for item in report.unreadable[: 5 * _MOST]:
+        session = f" session {item.session}" if item.session else ""
+        console.print(Text(printable(f"unreadable: {item.source}{session}: {item.error}")))
+    left = report.summary.unreadable - len(report.unreadable[: 5 * _MOST])
+    if left > 0:
+        console.print(f"{left:,} more that cannot be read: see --json")
+
+
+def _named(console: Console, what: str, found: Counter[Any]) -> None:
+    most = found.most_common()
+    if most:
+        told = ", ".join(f"{printable(words.spaced(name))} {count:,}" for name, count in most[:_MOST])
+        more = f" and {len(most) - _MOST} more" if len(most) > _MOST else ""
+        console.print(Text(f"{what}, by sessions: {told}{more}."))
+
+
+def _pair(console: Console, seen: Survey) -> None:
+    """The smallest pair of splits that give different messages."""
+    result = seen.pair
+    if result is None or result.split_pair is None:
+        return
+    one, other = map(printable, result.split_pair.shown)
+    console.print(Text(f"The smallest pair of splits that differ, in {printable(result.session)}:"))
+    console.print(Text(f"  {one}\n  {other}"))
+
+
+def _table(*columns: tuple[str, str], plain: bool, title: str = "") -> Table:
+    """A table; each column with its name and how it is justified."""
+    table = Table(
+        box=ASCII2 if plain else SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", expand=False
+    )
+    for name, justify in columns:
+        table.add_column(Text(printable(name)), justify="right" if justify == "right" else "left", overflow="fold")
+    return table
+
+
+def kinds_table(clusters: Sequence[Cluster], shown: int, *, plain: bool) -> Table:
+    """The kinds, with an example's id. ``shown``: sessions of all kinds."""
+    table = _table(
+        ("verdict", "left"), ("sessions", "right"), ("share", "right"), ("kind", "left"), ("example", "left"),
+        plain=plain,
+    )  # fmt: skip
+    for cluster in clusters[:_TABLED]:
+        verdict = cluster.signature.verdict
+        table.add_row(
+            Text(verdict, STYLES[verdict]), f"{cluster.count:,}", words.percent(cluster.count / max(1, shown)),
+            Text(printable(in_words(cluster.signature))), Text(printable(cluster.example.session[:_ID])),
+        )  # fmt: skip
+    if len(clusters) > _TABLED:
+        left = clusters[_TABLED:]
+        table.add_row("", f"{sum(each.count for each in left):,}", "", f"{counted(len(left), 'more kind')}", "")
+    return table
+
+
+def _families(families: Sequence[Family], *, plain: bool) -> Table:
+    present: list[Verdict] = [
+        verdict for verdict in VERDICTS if any(family.verdicts.get(verdict) for family in families)
+    ]
+    marks: list[Mark] = [mark for mark in MARKED if any(family.marks.get(mark) for family in families)]
+    table = _table(
+        ("parser", "left"), ("sessions", "right"), *((verdict, "right") for verdict in present),
+        *((words.spaced(mark), "right") for mark in marks if mark != "failed"), ("us/token", "right"), plain=plain,
+    )  # fmt: skip
+    most = sorted(families, key=lambda family: (-family.sessions, family.parser))
+    for family in most[:_FAMILIES]:
+        pace = f"{family.ns / 1000 / family.tokens:.1f}" if family.ns and family.tokens else ""
+        table.add_row(
+            Text(printable(family.parser or "none")), f"{family.sessions:,}",
+            *(f"{family.verdicts.get(verdict, 0):,}" for verdict in present),
+            *(f"{family.marks.get(mark, 0):,}" for mark in marks if mark != "failed"), pace,
+        )  # fmt: skip
+    if len(most) > _FAMILIES:
+        left = most[_FAMILIES:]
+        table.add_row(f"{len(left)} more", f"{sum(family.sessions for family in left):,}")
+    return table
+
+
+def _paired(console: Console, report: RunReport, *, plain: bool) -> None:
+    before, after = words.sides(report)
+    table = _table(
+        ("wrong with a session", "left"), (before, "right"), (after, "right"), ("p", "right"), ("means", "left"),
+        plain=plain,
+    )  # fmt: skip
+    for item in report.paired:
+        table.add_row(
+            words.spaced(item.mark), words.rate(item.rate_before), words.rate(item.rate_after),
+            words.p_value(item.p).removeprefix("p = ").removeprefix("p "), words.judged(item),
+        )  # fmt: skip
+    if report.paired:
+        console.print(table)
+        console.print(Text("p: exact McNemar test, two-sided; in brackets: Wilson's 95 % interval of the rate.", "dim"))
+
+
+def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) -> None:
+    table = _table(("verdict", "left"), ("sessions", "right"), plain=plain)
+    for verdict in VERDICTS:
+        count = report.summary.count(verdict)
+        if count or verdict not in RARE:
+            table.add_row(Text(verdict, STYLES[verdict] if count else "dim"), f"{count:,}")
+    console.print(table)
+    for split in seen.nowhere:
+        console.print(Text(f"Split {printable(split)} was not compared: no session allows it.", "bold yellow"))
+    if report.clusters:
+        console.print(Text(f"{words.headline(report)}.", "bold"))
+    parser = report.parser or "the recorded parser"
+    track = f" with track {report.track}" if report.track else ""
+    base = f" with {report.baseline}" if report.baseline else ""
+    pace = words.pace(report)
+    console.print(
+        Text(
+            printable(
+                f"{counted(report.summary.sessions, 'session')}, {counted(report.summary.tokens, 'token')},"
+                f" through {parser}, compared{base}{track} to the {report.layer} layer, splits"
+                f" {','.join(report.splits)}. {f'{pace}. ' if pace else ''}Run digest {report.digest[:16]}."
+            )
+        )
+    )
+    if report.interrupted:
+        console.print(Text("Interrupted: this is not all of it.", "bold yellow"))
+
+
+# --- both sides of one session ----------------------------------------------------------------------------------------
+
+
+def sides_table(aligned: Aligned | str, names: tuple[str, str], *, plain: bool) -> Table | Text:
+    """What both sides emitted, step by step; ! where they differ. ``names``: of the sides."""
+    if isinstance(aligned, str):
+        return Text(f"both sides: {printable(aligned)}", "dim")
+    if not aligned.differing:
+        return Text("both sides: what clients see, markers and faults are the same at every step", "dim")
+    table = _table(
+        ("", "left"), ("step", "left"), ("the model wrote", "left"), *((name, "left") for name in names), plain=plain,
+    )  # fmt: skip
+    for row in aligned.rows:
+        if row.folded:
+            table.add_row("!" if row.differs else "", Text(f"… {_folded(row)}", "dim"))
+        else:
+            table.add_row(
+                Text("!" if row.differs else "", "bold red"), span(row), _wrote(row.wrote),
+                _emitted(row.left, aligned.choices), _emitted(row.right, aligned.choices),
+            )  # fmt: skip
+    return table
+
+
+def span(row: Row) -> str:
+    """Which steps a row is of, short."""
+    if row.last < 0:
+        return "-"
+    return f"{max(0, row.first)}" if row.first == row.last else f"{max(0, row.first)}-{row.last}"
+
+
+def _folded(row: Row) -> str:
+    if row.differs:
+        return f"{counted(row.steps, 'step')}, {row.differing:,} of them differ"
+    return f"{counted(row.steps, 'step')} the same"
+
+
+def _wrote(wrote: Iterable[Wrote]) -> Text:
+    styles = {"text": "", "special": "bold cyan", "input": "dim"}
+    return Text.assemble(*((printable(item.text), styles[item.piece]) for item in wrote))
+
+
+def _emitted(emitted: Sequence[Emitted], choices: int) -> Text:
+    """A line each; what clients do not see is in brackets."""
+    if not emitted:
+        return Text("nothing", "dim")
+    return Text("\n").join(_line(item, choices) for item in emitted)
+
+
+def _line(item: Emitted, choices: int) -> Text:
+    choice = f"{item.choice}: " if choices > 1 else ""
+    text = f"'{printable(item.text)}'" if item.kind in QUOTED else printable(item.text)
+    told = f"{choice}{item.kind} {text}".rstrip()
+    style = "bold" if item.differs else "dim" if item.quiet else ""
+    return Text(f"({told})" if item.quiet else told, style)

@@ -1,0 +1,92 @@
+"""survey: what a report's sessions say together that its totals do not, in one pass over them and little memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from replay.report import RunReport
+from replay.reports.words import QUIET, not_same, spaced
+from replay.result import SessionResult
+from replay.verdict import VERDICTS, Oracle
+
+HANDFUL = 8
+"""As many sessions that are not the same are kept to be shown one by one."""
+_DISTINCT = 10_000
+"""Different notes that are counted; some have numbers in them."""
+
+
+class Survey(msgspec.Struct):
+    """``told``: what is said once a kind, not once a session, with how many say it, the most frequent first; ``other``:
+    how often something else was said; ``appeared``, ``gone``: faults and rules of the protocol, by sessions;
+    ``breached``: sessions in which an oracle is broken; ``pair``: the session with the smallest pair of splits;
+    ``cuts``: places that sessions were cut at; ``nowhere``: splits that no session allows; ``few``: the sessions that
+    are not the same, the worst last; empty where there are more than HANDFUL."""
+
+    told: list[tuple[str, int]] = []
+    other: int = 0
+    appeared: Counter[str] = msgspec.field(default_factory=Counter[str])
+    gone: Counter[str] = msgspec.field(default_factory=Counter[str])
+    breached: Counter[Oracle] = msgspec.field(default_factory=Counter[Oracle])
+    pair: SessionResult | None = None
+    cuts: int = 0
+    nowhere: tuple[str, ...] = ()
+    few: list[SessionResult] = []
+
+
+def survey(report: RunReport) -> Survey:
+    """Read the sessions once."""
+    found = Survey()
+    told: Counter[str] = Counter()
+    nowhere = set(report.splits)
+    few = not_same(report) <= HANDFUL
+    for result in report.sessions:
+        for text in _told(result):
+            if text in told or len(told) < _DISTINCT:
+                told[text] += 1
+            else:
+                found.other += 1
+        found.appeared.update(_named(result.faults_appeared, result.rules_appeared))
+        found.gone.update(_named(result.faults_gone, result.rules_gone))
+        found.breached.update({breach.oracle for breach in result.breaches})
+        found.cuts += result.cuts
+        if nowhere:
+            nowhere.intersection_update(result.not_compared)
+        if result.split_pair is not None and (found.pair is None or _size(result) < _size(found.pair)):
+            found.pair = result
+        if few and result.verdict not in QUIET:
+            found.few.append(result)
+    found.told = sorted(told.items(), key=lambda item: (-item[1], item[0]))
+    found.nowhere = tuple(split for split in report.splits if split in nowhere) if report.summary.sessions else ()
+    found.few.sort(key=lambda result: (VERDICTS.index(result.verdict), result.session))
+    return found
+
+
+def _told(result: SessionResult) -> list[str]:
+    """What is to be known of a session that is not shown, and which of its stages are not those of the record."""
+    told = [
+        f"{name}: recorded with {recorded or 'none'}, replayed with {present or 'none'}"
+        for name, (recorded, present) in result.stages.items()
+    ]
+    if result.verdict in QUIET:
+        told += result.notes
+    if result.unreplayed:
+        told.append(f"not replayed: {result.unreplayed}")
+    if result.uncompared:
+        told.append(f"message not compared: {result.uncompared}")
+    if result.verdict == "restyled":
+        kinds = sorted({spaced(item.kind) for item in result.differences})
+        told.append(f"restyled: the message differs in {' and '.join(kinds) or 'white space or spelling'} only")
+    return told
+
+
+def _named(faults: tuple[str, ...], rules: tuple[str, ...]) -> set[str]:
+    return {*(f"fault {code}" for code in faults), *(f"rule {code}" for code in rules)}
+
+
+def _size(result: SessionResult) -> tuple[int, int, str, str]:
+    """How much there is to a session's pair of splits."""
+    pair = result.split_pair
+    joined = 0 if pair is None else sum(end - start for start, end in (*pair.groups, *pair.other))
+    return joined, result.tokens, result.session, result.source

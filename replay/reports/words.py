@@ -1,0 +1,234 @@
+"""What the reports say, in words: headline, kinds, marks, statistics, lag, the command that replays one session."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from replay.report import RunReport
+from replay.result import SessionResult
+from replay.text import sound
+from replay.totals import Cluster, Paired
+from replay.verdict import MESSAGE_KINDS, VERDICTS, Mark, Verdict
+
+QUIET: tuple[Verdict, ...] = ("same", "uncompared", "restyled")
+"""Sessions that are counted, not shown."""
+RARE: tuple[Verdict, ...] = ("uncompared", "restyled")
+"""Verdicts of which a table says nothing where there are none."""
+STYLES: dict[Verdict, str] = {
+    "same": "green", "uncompared": "bold yellow",
+    "rechunked": "cyan", "moved": "yellow", "restyled": "cyan", "changed": "bold red", "failed": "bold magenta",
+}  # fmt: skip
+"""Colours of a terminal."""
+MEANS: dict[Verdict, str] = {
+    "same": "equal",
+    "uncompared": "nothing could be compared",
+    "rechunked": "the same, cut into other pieces within the same steps",
+    "moved": "the same message, parts of it sent earlier or later",
+    "restyled": "another server's message, equal but for white space and how JSON is written",
+    "changed": "the message, or anything else that was compared, differs",
+    "failed": "the parser raised, hung, or cannot run on it",
+}
+MARKED: dict[Mark, str] = {
+    "failed": "the parser fails",
+    "differs": "the message is not the recorded one",
+    "split": "the message depends on how tokens are grouped",
+    "one_shot": "streaming says something else than parsing the whole text at once",
+    "retracted": "something that was sent is taken back or contradicted",
+    "leaked": "markup is in the text",
+    "arguments": "the arguments of a complete call are no JSON object",
+    "rule": "a rule of the protocol is broken",
+    "fault": "a fault: the model wrote something malformed, says the parser",
+}
+CHANCE = 0.05
+"""Above this p, two parsers are not told apart."""
+
+
+def counted(number: int, what: str) -> str:
+    """``1 session``, ``2,000 sessions``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def spaced(name: str) -> str:
+    """A name of the code as words."""
+    return name.replace("_", " ")
+
+
+def not_same(report: RunReport) -> int:
+    """Sessions that are shown: neither the same nor only counted."""
+    return sum(report.summary.count(verdict) for verdict in VERDICTS if verdict not in QUIET)
+
+
+def ranked(clusters: Iterable[Cluster]) -> list[Cluster]:
+    """Kinds by verdict, the worst first, then the largest first."""
+    return sorted(clusters, key=lambda each: (-VERDICTS.index(each.signature.verdict), -each.count))
+
+
+def worst_of(clusters: Iterable[Cluster]) -> Cluster | None:
+    """The kind that does the most harm: by verdict, then by what it does to the message, then by how often."""
+    return min(clusters, key=_harm, default=None)
+
+
+def _harm(cluster: Cluster) -> tuple[int, int, int]:
+    kinds: Sequence[str] = MESSAGE_KINDS
+    kind = cluster.signature.kind
+    return (
+        -VERDICTS.index(cluster.signature.verdict),
+        kinds.index(kind) if kind in kinds else len(kinds),
+        -cluster.count,
+    )
+
+
+def headline(report: RunReport) -> str:
+    """How many sessions are not the same, and in how many kinds."""
+    summary, shown = report.summary, not_same(report)
+    if not summary.sessions:
+        return "No session was replayed"
+    if not shown:
+        unlike = summary.uncompared + summary.restyled
+        return f"Nothing changed in {counted(summary.sessions - unlike, 'session')}"
+    kinds = f", in {counted(len(report.clusters), 'kind')}" if report.clusters else ""
+    worst: list[Verdict] = [
+        verdict for verdict in reversed(VERDICTS) if verdict not in QUIET and summary.count(verdict)
+    ]
+    told = [f"{summary.count(verdict):,} {verdict}" for verdict in worst]
+    return f"{', '.join(told)} of {counted(summary.sessions, 'session')}{kinds}"
+
+
+def shares(counts: Mapping[str, int]) -> str:
+    """``qwen3 12, hermes 3``: the most frequent first, five at most."""
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{name or 'unnamed'} {count:,}" for name, count in most[:5]]
+    return ", ".join([*told, *([f"{len(most) - 5:,} more"] if len(most) > 5 else [])])
+
+
+def percent(rate: float) -> str:
+    """``0.12 %``; never 0 or 100 where it is not."""
+    value = 100 * rate
+    digits = 2 if 0 < value < 1 or 99 < value < 100 else 1
+    told = f"{value:.{digits}f}"
+    if 0 < value < 0.005:
+        return "< 0.01 %"
+    if value < 100 and float(told) == 100:
+        return "> 99.99 %"
+    return f"{told} %"
+
+
+def p_value(p: float) -> str:
+    """``p = 0.031``, ``p < 0.001``."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.995 else "p = 1"
+
+
+def rate(of: tuple[float, float, float]) -> str:
+    """``1.2 % (0.9 to 1.6 %)``."""
+    return f"{percent(of[0])} ({percent(of[1]).removesuffix(' %')} to {percent(of[2])})"
+
+
+def judged(item: Paired) -> str:
+    """What a row of the paired statistics means."""
+    if not item.before and not item.after:
+        return "the same sessions on both sides"
+    told = f"appeared in {item.after:,}, went in {item.before:,}"
+    if item.p >= CHANCE:
+        return f"{told}: could be chance"
+    return f"{told}: {'more' if item.after > item.before else 'fewer'}, beyond chance"
+
+
+def sides(report: RunReport) -> tuple[str, str]:
+    """What the two sides of a comparison are called."""
+    if report.baseline:
+        return str(report.baseline), report.parser or "the recorded parser"
+    return (str(report.track) if report.track else "recorded"), "replayed"
+
+
+def source_of(report: RunReport) -> str:
+    """What was replayed through what, against what."""
+    parser = report.parser or "each session's own parser"
+    before = f"what {report.baseline} makes of it" if report.baseline else "the record"
+    if report.track:
+        before = f"track {report.track}"
+    return f"{parser}, compared with {before}, to the {report.layer} layer"
+
+
+def command(report: RunReport, source: str, session: str) -> str:
+    """The command line that replays one session as this run did."""
+    words = ["playhead", "replay", source, "--session", session]
+    for option, value in (("--parser", report.parser), ("--baseline", report.baseline), ("--track", report.track)):
+        if value is not None and value is not msgspec.UNSET:
+            words += [option, str(value)]
+    if report.splits != ("recorded",):
+        words += ["--splits", ",".join(report.splits)]
+    if report.layer != "frame":
+        words += ["--layer", report.layer]
+    if report.cut:
+        words.append("--cut")
+    return sound(shlex.join(words))
+
+
+def example(report: RunReport, result: SessionResult) -> str:
+    """The command line that replays an example."""
+    return command(report, result.source, result.session)
+
+
+# --- lag --------------------------------------------------------------------------------------------------------------
+
+_EDGES = (1, 2, 3, 5, 9, 17, 33, 65)
+"""Where the ranges of tokens begin."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """One range of a histogram, in words, and how many characters are in it."""
+
+    label: str
+    characters: int
+
+
+def bars(lag: Mapping[int, int]) -> list[Bar]:
+    """The histogram of a lag, earliest first; ranges between the first and the last that has any."""
+    found: dict[int, int] = {}
+    for tokens, characters in lag.items():
+        place = _range(abs(tokens)) * (1 if tokens >= 0 else -1)
+        found[place] = found.get(place, 0) + characters
+    if not found:
+        return []
+    return [Bar(_label(place), found.get(place, 0)) for place in range(min(found), max(found) + 1)]
+
+
+def _range(tokens: int) -> int:
+    return sum(tokens >= edge for edge in _EDGES)
+
+
+def _label(place: int) -> str:
+    if not place:
+        return "at the same token"
+    first = _EDGES[abs(place) - 1]
+    far = f"{first}+" if abs(place) == len(_EDGES) else f"{first}"
+    last = first if abs(place) == len(_EDGES) else _EDGES[abs(place)] - 1
+    span = far if last == first else f"{first} to {last}"
+    return f"{span} {'token' if span == '1' else 'tokens'} {'later' if place > 0 else 'earlier'}"
+
+
+def lag_in_words(lag: Mapping[int, int]) -> str:
+    """``98.2 % of the characters at the same token, 1.5 % later (at most 34 tokens), 0.3 % earlier (at most 3)``."""
+    total = sum(lag.values())
+    if not total:
+        return ""
+    later = {tokens: count for tokens, count in lag.items() if tokens > 0 and count}
+    earlier = {-tokens: count for tokens, count in lag.items() if tokens < 0 and count}
+    told = [f"{percent(lag.get(0, 0) / total)} of the characters at the same token"]
+    for name, part in (("later", later), ("earlier", earlier)):
+        if part:
+            told.append(f"{percent(sum(part.values()) / total)} {name} (at most {counted(max(part), 'token')})")
+    return ", ".join(told)
+
+
+def pace(report: RunReport) -> str:
+    """How long it took, and how fast; "" where that is not known."""
+    if report.seconds <= 0:
+        return ""
+    tokens, sessions = report.summary.tokens / report.seconds, report.summary.sessions / report.seconds
+    took = f"{report.seconds:.1f} s" if report.seconds < 100 else f"{report.seconds / 60:.0f} min"
+    jobs = f" with {report.jobs} processes" if report.jobs > 1 else ""
+    return f"{took}{jobs}: {sessions:,.0f} sessions/s, {tokens:,.0f} tokens/s"

@@ -1,0 +1,176 @@
+"""signature: what kind of divergence this is, so that thousands of changed sessions show as a few kinds.
+
+What varies between sessions of one kind never gets into it: no text, number, name, id or length. What stays is what a
+message has otherwise, the names of the events at which the sides part, where the grammar stood there, and the literal
+of the format before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from replay.derive import StageFailure, Track
+from replay.diff import Session
+from replay.errors import BadSplit
+from replay.result import Finding, Signature, SplitPair
+from replay.split import regroup
+from replay.verdict import Divergence
+from replay.whereabouts import NOWHERE, Place, byte_of, place_of, place_of_byte
+from stages.catalog import Layers
+from stages.events import Input, TokensInput
+
+_NONE: Final = frozenset(("same", "uncompared", "restyled"))
+"""Verdicts that are no kind of divergence."""
+
+
+def signature(
+    session: Session, finding: Finding, layers: Layers, recorded: Track | None = None, replayed: Track | None = None
+) -> Signature | None:
+    """The kind of a finding; None for one that says ``same``, ``uncompared`` or ``restyled``.
+
+    ``recorded``, ``replayed``: the semantic events of both sides, where they are at hand: they tell where the model
+    wrote what differs, which no grouping of its tokens changes. Runs the parser again up to there, to ask it where it
+    stands; where it cannot tell (a user's own, another engine's), the parser that the session was recorded with is
+    asked. Raises nothing.
+    """
+    if finding.verdict in _NONE:
+        return None
+    if finding.error is not None and finding.verdict == "failed":
+        return _failed(session, finding, finding.error, layers)
+    first, pair = finding.first, finding.split_pair
+    if first is None or first.split != "recorded":
+        return _by_split(session, finding, first, pair, layers)
+    if first.track == "upstream":
+        recorded = None
+    place = _at(session, layers, first, recorded, replayed)
+    one, other = _sides(first, recorded, replayed)
+    return Signature(
+        verdict=finding.verdict, kind=first.worst or first.kind, layer=first.layer, recorded=one, replayed=other,
+        state=place.state, marker=place.marker,
+    )  # fmt: skip
+
+
+def in_words(signature: Signature) -> str:
+    """A signature on one line: ``call lost, semantic: call_start → content · in call: name · after <tool_call>``."""
+    kind = signature.kind.replace("_", " ") or signature.verdict
+    if signature.verdict == "failed":
+        parts = [f"failed: {kind}{f' at {signature.replayed}' if signature.replayed else ''}"]
+    elif signature.layer in ("", "split", "one_shot"):
+        where = {"": "", "split": " under another split", "one_shot": " in one shot"}[signature.layer]
+        parts = [f"{kind}{where}"]
+    else:
+        sides = " → ".join((signature.recorded or "nothing", signature.replayed or "nothing"))
+        told = signature.recorded or signature.replayed
+        layer = "" if signature.layer == "semantic" else f", {signature.layer}"
+        parts = [f"{kind}{layer}{f' ({sides})' if told else ''}"]
+    if signature.verdict in ("moved", "rechunked"):
+        parts.insert(0, signature.verdict)
+    parts += [f"in {signature.state}"] if signature.state else []
+    parts += [f"after {signature.marker}"] if signature.marker else []
+    return " · ".join(parts)
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _failed(session: Session, finding: Finding, error: StageFailure, layers: Layers) -> Signature:
+    choice = 0
+    if 0 <= error.step < len(session.inputs):
+        choice = getattr(session.inputs[error.step], "choice", 0)
+    place = place_of(session.opening, layers, session.inputs, error.step, choice)
+    where = error.where.replace("\\", "/").rpartition("/")[2]
+    return Signature(
+        verdict=finding.verdict, kind=error.type, layer=error.layer, replayed=where, state=place.state,
+        marker=place.marker,
+    )  # fmt: skip
+
+
+def _by_split(
+    session: Session, finding: Finding, first: Divergence | None, pair: SplitPair | None, layers: Layers
+) -> Signature:
+    """Of a message that differs only under another grouping of the tokens."""
+    said = pair.differences if pair is not None and pair.differences else finding.differences
+    kind: str = said[0].kind if said else "split"
+    if first is not None:
+        kind = first.worst or first.kind
+    layer = "one_shot" if first is not None and first.split == "one_shot" else "split"
+    if (
+        first is None
+        and not said
+        and any(item.oracle == "one_shot" and item.choice is None for item in finding.breaches)
+    ):
+        kind, layer = "raises", "one_shot"  # it says nothing that could differ
+    place = NOWHERE
+    if pair is not None and (groups := (*pair.groups, *pair.other)):
+        found = _token(session, pair.choice, min(start for start, _ in groups))
+        if found is not None:
+            place = place_of(session.opening, layers, *found, pair.choice)
+    return Signature(verdict=finding.verdict, kind=kind, layer=layer, state=place.state, marker=place.marker)
+
+
+def _token(session: Session, choice: int, number: int) -> tuple[list[Input], int] | None:
+    """The inputs token by token, and the seq there of a choice's n-th token."""
+    try:
+        inputs = regroup(session.inputs, "token", session.opening.tokenizer)
+    except BadSplit:
+        return None
+    seqs = [seq for seq, event in enumerate(inputs) if isinstance(event, TokensInput) and event.choice == choice]
+    return (inputs, seqs[number]) if 0 <= number < len(seqs) else None
+
+
+def _at(session: Session, layers: Layers, first: Divergence, recorded: Track | None, replayed: Track | None) -> Place:
+    """Where the sides part: where the model wrote what the event says, or else the input that caused it."""
+    choice = first.choice or 0
+    inputs = session.inputs
+    if not (0 <= first.cause < len(inputs) and isinstance(inputs[first.cause], TokensInput)):
+        return place_of(session.opening, layers, inputs, first.cause, choice)
+    sides = ((recorded, first.recorded), (replayed, first.replayed)) if first.layer == "semantic" else ()
+    for track, side in sides:
+        byte = None if track is None or side is None else byte_of(track, side.seq, choice)
+        if byte is not None:
+            place = place_of_byte(session.opening, layers, inputs, byte, choice)
+            if place is not None:
+                return place
+    return place_of(session.opening, layers, inputs, first.cause, choice)
+
+
+def _sides(first: Divergence, recorded: Track | None, replayed: Track | None) -> tuple[str, str]:
+    """What the events on both sides are called. Where one side only has something more, what the other goes on with is
+    chance: then it is nothing."""
+    one = "" if first.recorded is None else first.recorded.type
+    other = "" if first.replayed is None else first.replayed.type
+    if first.recorded is None or first.replayed is None or first.layer != "semantic" or one == other:
+        return one, other
+    if recorded is None or replayed is None:
+        return one, other
+    here, there = (recorded, first.recorded.seq), (replayed, first.replayed.seq)
+    if not (_known(here) and _known(there)):
+        return one, other
+    for follows in (_comes, _behind):
+        if follows(here, there):
+            return one, ""
+        if follows(there, here):
+            return "", other
+    return one, other
+
+
+_Spot: TypeAlias = tuple[Track, int]
+"""A track and a seq in it."""
+
+
+def _known(spot: _Spot) -> bool:
+    track, seq = spot
+    return 0 <= seq < len(track.events)
+
+
+def _comes(spot: _Spot, other: _Spot) -> bool:
+    """The first goes on with the event at the other soon behind its own."""
+    (track, seq), (theirs, place) = spot, other
+    return theirs.events[place] in track.events[seq + 1 : seq + 8]
+
+
+def _behind(spot: _Spot, other: _Spot) -> bool:
+    """What the other has there was written behind what the first has."""
+    (track, seq), (theirs, place) = spot, other
+    mine, written = (getattr(event, "src", None) for event in (track.events[seq], theirs.events[place]))
+    return mine is not None and written is not None and 0 < mine[1] <= written[0]

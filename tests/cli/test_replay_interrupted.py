@@ -1,0 +1,161 @@
+"""``playhead replay`` that is interrupted: a partial report, and the way to go on. A real process, a real signal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from replay import run_replay
+from tests.cli.conftest import Playhead
+from tests.replay.mass.corpora import FINE, WAITS, ids, store_of
+from tests.replay.mass.parsers import GATE
+from tests.support.tree import ROOT
+
+FREE, HELD = 30, 4
+"""Sessions that replay at once, and those that wait until the gate is there."""
+
+
+@contextmanager
+def replaying(folder: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
+    """The command in a process group of its own, with Python's path to the tree."""
+    env = {**os.environ, GATE: str(folder / "gate"), "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "pipeline.cli", "replay", *arguments]
+    process = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(folder: Path, pattern: str, lines: int) -> None:
+    """Until a file of results has so many lines."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if any(path.read_bytes().count(b"\n") >= lines for path in folder.glob(pattern)):
+            return
+        time.sleep(0.02)
+    raise AssertionError("the results do not come")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    """A store. The sessions that wait are the last, since a store gives its newest first, then by its rows."""
+    return store_of(tmp_path / "a.db", [*ids(HELD, "f"), *ids(FREE)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_keeps_what_was_done(tmp_path: Path, source: str, jobs: str) -> None:
+    results = tmp_path / "results.jsonl"
+    arguments = [source, "--parser", WAITS, "--jobs", jobs, "--resume", str(results)]
+    with replaying(tmp_path, *arguments) as process:
+        # One of the held may be in a batch with free ones, whose results are then told with it.
+        wait_for(tmp_path, "results.jsonl", 1 + FREE // 2)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Run digest" in out
+    told = err.strip().splitlines()
+    assert told[-2] == "Interrupted; what was done is kept. To go on:"
+    assert shlex.split(told[-1])[:2] == ["playhead", "replay"]
+    assert shlex.split(told[-1])[2:] == arguments
+    assert "Traceback" not in err
+    kept = results.read_bytes().count(b"\n") - 1
+    assert FREE // 2 <= kept <= FREE
+
+    (tmp_path / "gate").touch()
+    with replaying(tmp_path, *arguments, "--json", "out.json") as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert f"Run digest {run_replay([source], FINE).digest[:16]}" in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_without_a_file_the_results_are_kept_in_one(tmp_path: Path, source: str) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    with replaying(folder, source, "--parser", WAITS, "--jobs", "2") as process:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not any(path.stat().st_size > 5000 for path in folder.glob("*.jsonl")):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    [kept] = folder.glob("playhead-replay-2*.jsonl")
+    assert list(folder.iterdir()) == [kept]
+    command = shlex.split(err.strip().splitlines()[-1])
+    assert command[-2:] == ["--resume", kept.name]
+    (folder / "gate").touch()
+    with replaying(folder, *command[2:]) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert f"{FREE + HELD} sessions" in out
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_leaves_no_worker(tmp_path: Path, source: str) -> None:
+    """Its workers end, even those whose parser does not; what was done is there."""
+    results = tmp_path / "results.jsonl"
+    arguments = [source, "--parser", WAITS, "--jobs", "2", "--resume", str(results)]
+    with replaying(tmp_path, *arguments) as process:
+        wait_for(tmp_path, "results.jsonl", 1 + FREE // 2)
+        workers = _with_parent_group(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        until = time.monotonic() + 60
+        while any(map(_alive, workers)) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert workers and not any(map(_alive, workers))
+    (tmp_path / "gate").touch()
+    with replaying(tmp_path, *arguments) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert f"{FREE + HELD} sessions" in out
+
+
+def _with_parent_group(session: int) -> list[int]:
+    """Processes of a session (in the sense of setsid) that lead a group of their own: the workers."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[3] == str(session) and int(fields[2]) == int(stat.parent.name) != session:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_options_that_are_wrong(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:
+    for arguments, says in (
+        (["--jobs", "0"], "--jobs"),
+        (["--time-limit", "0"], "--time-limit"),
+        (["--baseline", "gone.json"], "gone.json"),
+        (["--compare", "gone.py:f"], "there is no file gone.py"),
+        (["--ignore", f"{FINE.rpartition(':')[0]}:GATE"], "not a function"),
+        (["--peer-python", "/gone"], "there is no file /gone"),
+        (["--resume", str(recorded)], "holds no results of a replay"),
+    ):
+        result = playhead("replay", recorded, *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+        assert says in " ".join(result.stderr.split())

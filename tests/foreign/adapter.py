@@ -1,0 +1,128 @@
+"""A worker's adapter without an engine: its parsers are the ways in which one can behave. Run by test_client.py and
+test_stage.py in the worker's own process."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+_worker: Any = importlib.import_module("playhead_peer.worker")
+
+
+def version() -> str:
+    """See worker."""
+    return "1.5"
+
+
+def make(name: str, facts: dict[str, Any]) -> Adapter:
+    """See worker."""
+    if not hasattr(Adapter, name):
+        raise _worker.Absent(f"no parser {name!r}; there is echo")
+    return Adapter(name, facts)
+
+
+class Adapter:
+    """One way to behave."""
+
+    def __init__(self, name: str, facts: dict[str, Any]) -> None:
+        self.name = name
+        self.facts = facts
+
+    def session(self, session: dict[str, Any]) -> Any:
+        """See worker."""
+        return getattr(self, self.name)(session)
+
+    def echo(self, session: dict[str, Any]) -> Any:
+        """Each step's text is content; at once, the whole of it."""
+        steps = [[["content", step["text"]]] if step["text"] else [] for step in session["steps"]]
+        whole: list[dict[str, Any]] = [
+            {
+                "choice": int(choice), "reasoning": None, "tool_calls": [],
+                "content": "".join(step["text"] for step in session["steps"] if step["choice"] == int(choice)),
+            }
+            for choice in session["finish"]
+        ]  # fmt: skip
+        return {"steps": steps, "flush": {}, "one_shot": whole, "ns": 7}
+
+    def scripted(self, session: dict[str, Any]) -> Any:
+        """The request says what to answer."""
+        return session["request"]["answer"]
+
+    def asked(self, session: dict[str, Any]) -> Any:
+        """What it was asked, as the first step's content."""
+        said = json.dumps([session, self.facts])
+        return {"steps": [[["content", said]], *([] for _ in session["steps"][1:])]}
+
+    def slow(self, session: dict[str, Any]) -> Any:
+        """It never answers."""
+        while True:
+            time.sleep(60)
+
+    def slow_once(self, session: dict[str, Any]) -> Any:
+        """It answers only where the request does not say hang."""
+        return self.slow(session) if session["request"].get("hang") else self.echo(session)
+
+    def exits(self, session: dict[str, Any]) -> Any:
+        """The process ends."""
+        sys.stderr.write("the last words\n")
+        sys.stderr.flush()
+        os._exit(7)
+
+    def killed(self, session: dict[str, Any]) -> Any:
+        """The process is killed."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def raises(self, session: dict[str, Any]) -> Any:
+        """Its own exception."""
+        raise KeyError("tool_calls")
+
+    def raises_at_one(self, session: dict[str, Any]) -> Any:
+        """The second step raises."""
+        error = {"type": "IndexError", "message": "out of range", "where": "hermes.py:12"}
+        return {"steps": [[["content", "a"]]], "error": error}
+
+    def quits(self, session: dict[str, Any]) -> Any:
+        """A library that ends the program."""
+        sys.exit("no licence")
+
+    def prints(self, session: dict[str, Any]) -> Any:
+        """Libraries print to standard output, also from C."""
+        sys.stdout.write("hello\n")
+        sys.stdout.flush()
+        os.write(1, b"from below\n")
+        return self.echo(session)
+
+    def floods(self, session: dict[str, Any]) -> Any:
+        """More on standard error than any pipe holds."""
+        for _ in range(300):
+            sys.stderr.write("w" * 9999 + "\n")
+        return self.echo(session)
+
+    def garbage(self, session: dict[str, Any]) -> Any:
+        """No answer."""
+        return {"steps": "many"}
+
+    def unwritable(self, session: dict[str, Any]) -> Any:
+        """What is no JSON."""
+        return {"steps": [[["content", object()]]]}
+
+    def half(self, session: dict[str, Any]) -> Any:
+        """A half of a character, as JSON parsers make of a cut escape."""
+        return {"steps": [[["content", "\ud83d"]], [], []]}
+
+    def unsupported(self, session: dict[str, Any]) -> Any:
+        """It needs more."""
+        raise _worker.Unsupported("it encodes text: give --tokenizer PATH")
+
+    def short(self, session: dict[str, Any]) -> Any:
+        """Fewer steps than it got."""
+        return {"steps": []}
+
+    def process(self, session: dict[str, Any]) -> Any:
+        """Its process id."""
+        return {"steps": [[["content", str(os.getpid())]], *([] for _ in session["steps"][1:])]}
