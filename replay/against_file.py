@@ -156,8 +156,12 @@ class Earlier:
         notes = (*result.notes, *_notes(before, after, equal))
         return _told(result, "changed", before, notes=notes, signature=_signature(before, after, result))
 
+    def see(self, session: str) -> None:
+        """A session was met, and what it was compared with is known already."""
+        self._found(_key(session), _NO_MESSAGE)
+
     def unseen(self) -> Iterator[str]:
-        """The sessions that nothing was compared with so far."""
+        """The sessions that were not met so far, in no order that means anything, but always the same."""
         for place, seen in enumerate(self._seen):
             if not seen:
                 key = self._rows[place * _WIDE : place * _WIDE + 16]

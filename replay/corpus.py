@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import inf
+from os.path import realpath
 from typing import Any, TypeAlias
 
 from replay.custom import Comparer, Ignore
@@ -67,8 +69,10 @@ def run_replay(
     Raises ReplayError for a parser or split that cannot be had, and for a file that cannot be resumed; BadSplit where
     no split applies to any session.
     """
-    if jobs < 1 or time_limit <= 0:
-        raise ReplayError(f"{jobs} jobs and {time_limit:g} s: both must be above 0")
+    if jobs < 1 or not 0 < time_limit < inf:
+        raise ReplayError(f"{jobs} jobs and {time_limit:g} s: both must be above 0, and finite")
+    if not all(sessions):
+        raise ReplayError("a session without a name: give an id, or the start of one")
     against = baseline if isinstance(baseline, str) and baseline.endswith(".json") else None
     other = None if against is not None or baseline == RECORDED else baseline
     unnamed = [each for each in (parser, other, compare, *ignore) if each is not None and not isinstance(each, str)]
@@ -78,7 +82,7 @@ def run_replay(
             "file.py:Attr, or use one job, and nothing to resume"
         )
     plan = Plan(
-        sources=tuple(dict.fromkeys(sources)), sessions=tuple(sessions), parser=_name(parser),
+        sources=_once(sources), sessions=tuple(sessions), parser=_name(parser),
         splits=tuple(check(split) for split in splits), layer=layer, track=track, baseline=_name(other),
         against=against, cut=cut, compare=_name(compare), ignore=tuple(_name(rule) or "" for rule in ignore),
         peer_python=tuple(peer_python), tokenizer=tokenizer, time_limit=time_limit,
@@ -86,6 +90,14 @@ def run_replay(
     make = partial(plan.replayer, Given(parser, other, compare, tuple(ignore))) if unnamed else None
     run = Run(plan, jobs, make=make, fail_fast=fail_fast, on_result=on_result, on_progress=on_progress)
     return run.report(resume)
+
+
+def _once(sources: Sequence[str]) -> tuple[str, ...]:
+    """Each source once, by the first of its names."""
+    named: dict[str, str] = {}
+    for source in sources:
+        named.setdefault(realpath(source) if source else "", source)
+    return tuple(named.values())
 
 
 def _name(each: Any) -> str | None:

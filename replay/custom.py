@@ -51,7 +51,7 @@ class Custom(msgspec.Struct, frozen=True):
         found: list[Any]
         try:
             found = list(self.compare(recorded, replayed))
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             raise _raised("comparer", self.compare, error) from error
         strange = next((item for item in found if not isinstance(item, Difference)), None)
         if strange is not None:
@@ -72,7 +72,7 @@ class Custom(msgspec.Struct, frozen=True):
             try:
                 if rule(item):
                     return True
-            except Exception as error:  # a user's function may raise anything
+            except (Exception, SystemExit) as error:  # a user's function may raise anything
                 raise _raised("ignore rule", rule, error) from error
         return False
 
@@ -80,7 +80,7 @@ class Custom(msgspec.Struct, frozen=True):
 NONE = Custom()
 
 
-def _raised(what: str, function: Any, error: Exception) -> ReplayError:
+def _raised(what: str, function: Any, error: BaseException) -> ReplayError:
     line = place(error)
     told = f"{type(error).__name__}: {complaint(error)}"
     return ReplayError(f"{what} {_name(function)} raised {told}{f' ({line})' if line else ''}")

@@ -23,11 +23,14 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """A run over sources. ``playhead``: the version that made it; ``parser``: as given, None for each session's own;
     ``layer``: how deep was compared; ``digest``: equal for two runs whose sessions replay the same, in any order;
     ``track``, ``baseline``: what was compared with, where that was asked for; ``cut``: sessions were also cut short;
-    ``seconds``: how long it took, with ``jobs`` processes; ``interrupted``: it was ended before its end.
+    ``compare``, ``ignore``, ``peer_python``, ``tokenizer``: as given; ``seconds``: how long it took, with ``jobs``
+    processes; ``interrupted``: it was ended before its end.
 
     ``clusters``: sessions that differ in the same way, the largest first; ``families``: sessions by parser; ``paired``:
     what is wrong on both sides; ``lag``: of all sessions; ``unreadable``: at most 1000 of them, ``summary`` counts all.
-    ``sessions``: read from a file as they are asked for, so ask once for all of them.
+    ``missing``: sessions of the earlier report that is the baseline which this run did not meet, of those that it was
+    to replay; at most 1000 ids, ``summary`` counts all. ``sessions``: read from a file as they are asked for, so ask
+    once for all of them.
     """
 
     playhead: str
@@ -40,6 +43,10 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     track: str | UnsetType = UNSET
     baseline: str | UnsetType = UNSET
     cut: bool = False
+    compare: str | None = None
+    ignore: tuple[str, ...] = ()
+    peer_python: tuple[str, ...] = ()
+    tokenizer: str | None = None
     seconds: float = 0.0
     jobs: int = 1
     interrupted: bool = False
@@ -48,6 +55,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     paired: tuple[Paired, ...] = ()
     lag: dict[int, int] = {}
     unreadable: tuple[Unreadable, ...] = ()
+    missing: tuple[str, ...] = ()
     sessions: Sequence[SessionResult]
 
 
@@ -79,7 +87,8 @@ def concluded(tally: Tally, sessions: Sequence[SessionResult], read: Any, **fiel
     return RunReport(
         playhead=playhead_version(), summary=tally.summary(), digest=tally.digest.hex(),
         clusters=tally.clusters(read), families=tally.families(), paired=tally.paired(stats.paired),
-        lag=dict(sorted(tally.lag.items())), unreadable=tally.unreadables(), sessions=sessions, **fields,
+        lag=dict(sorted(tally.lag.items())), unreadable=tally.unreadables(), missing=tally.missed(),
+        sessions=sessions, **fields,
     )  # fmt: skip
 
 

@@ -94,11 +94,8 @@ def _by_split(
     if first is not None:
         kind = first.worst or first.kind
     layer = "one_shot" if first is not None and first.split == "one_shot" else "split"
-    if (
-        first is None
-        and not said
-        and any(item.oracle == "one_shot" and item.choice is None for item in finding.breaches)
-    ):
+    at_once = any(item.oracle == "one_shot" and item.choice is None for item in finding.breaches)
+    if at_once and first is None and not said:
         kind, layer = "raises", "one_shot"  # it says nothing that could differ
     place = NOWHERE
     if pair is not None and (groups := (*pair.groups, *pair.other)):

@@ -19,7 +19,7 @@ class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions per verdict (``uncompared``: with nothing to compare); ``sessions``: of all verdicts; ``unreadable``:
     sources and sessions that could not be read; ``unreplayed``: sessions of which no stage could be run; ``tokens``:
-    recorded tokens of the sessions."""
+    recorded tokens of the sessions; ``missing``: sessions of an earlier report that were not met."""
 
     sessions: int
     same: int = 0
@@ -32,6 +32,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     unreplayed: int = 0
     tokens: int = 0
+    missing: int = 0
 
     def count(self, verdict: Verdict) -> int:
         """Sessions with this verdict."""

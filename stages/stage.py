@@ -50,8 +50,8 @@ class Stage(Protocol[In_contra, Out_inv]):
 def run_steps(machine: Machine[In, Out], inputs: Iterable[In], out: list[Out], ends: list[int]) -> None:
     """Run a machine over a list; to ``ends`` goes, for each input, how many outputs there are behind its step.
 
-    A machine may have a method ``run_steps`` that does this faster than step by step, with the same outcome. Raises what a
-    step raises; ``ends`` then tells how many steps were done, and ``out`` may hold some of what the next one gave.
+    A machine may have a method of this name that does this faster than step by step, with the same outcome. Raises what
+    a step raises; ``ends`` then tells how many steps were done, and ``out`` may hold some of what the next one gave.
     """
     faster: Callable[[Iterable[In], list[Out], list[int]], None] | None = getattr(machine, "run_steps", None)
     if callable(faster):

@@ -68,7 +68,11 @@ def _jobs() -> int:
               help="The nearest verdict to same that makes the exit code 1.")  # fmt: skip
 @click.option("--fail-fast", is_flag=True, help="Stop at the first session that is changed or failed.")
 @click.option(
-    "--limit", default=20, show_default=True, help="Kinds of difference, or of a few sessions each, shown in full."
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Kinds of difference, or of a few sessions each, shown in full.",
 )
 @click.option("--json", "json_file", default=None, type=click.Path(dir_okay=False), metavar="F",
               help="Write the report as JSON (- is standard output, which then holds nothing else).")  # fmt: skip

@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from replay.errors import Crashed, NotAvailable, Timeout
+from replay.foreign.settings import PYTHON
 from replay.text import sound
 
 _WORKER: Final = str(Path(__file__).parent / "peer" / "worker.py")
@@ -29,6 +30,7 @@ _LONGEST: Final = 256 << 20
 """Bytes of one answer."""
 _LOOK: Final = 1.0
 """Seconds of silence after which it is seen whether the process lives."""
+_CHOOSE: Final = f"--peer-python PATH, or the environment's {PYTHON}, names the Python to use"
 _LINE: Final = 300
 """Characters of standard error that a message quotes."""
 
@@ -164,7 +166,7 @@ class Peer:
         try:
             first = _first(self._exchange(b"", limit, f"not ready within {limit:g} s"))
             if not first.ready:
-                raise NotAvailable(f"{first.missing or 'it is no worker'}; --peer-python PATH names the Python to use")
+                raise NotAvailable(f"{first.missing or 'it is no worker'}; {_CHOOSE}")
         except BaseException as error:
             self._kill()
             if isinstance(error, Timeout | Crashed | NotAvailable):

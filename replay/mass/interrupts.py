@@ -1,4 +1,4 @@
-"""interrupts: Ctrl-C between two results, never within one."""
+"""interrupts: Ctrl-C, and other requests to end, between two results, never within one."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Interrupts:
     """While it is entered, in the main thread, SIGINT raises KeyboardInterrupt, but not within ``whole``: at its
-    end."""
+    end. So do SIGTERM and SIGHUP, unless somebody else listens to them."""
 
     def __init__(self) -> None:
         self._inside = self._seen = False
-        self._before: Callable[[int, FrameType | None], Any] | int | None = None
-        self._set = False
+        self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> Interrupts:
-        # Where nobody listens to it (nohup), it stays so.
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-            self._before = signal.signal(signal.SIGINT, self._come)
-            self._set = True
+        if threading.current_thread() is threading.main_thread():
+            for each in _ENDS:
+                before = signal.getsignal(each)
+                # Where nobody listens to it (nohup), it stays so.
+                if before != signal.SIG_IGN if each == signal.SIGINT else before == signal.SIG_DFL:
+                    self._before[each] = signal.signal(each, self._come)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._set:
-            signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
+        for each, before in self._before.items():
+            default = signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL
+            signal.signal(each, before or default)
+        self._before.clear()
 
     @contextmanager
     def whole(self) -> Generator[None]:

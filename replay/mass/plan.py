@@ -86,20 +86,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ours(self) -> bool:
         """Nothing of a user's or another engine's takes part, so far as is known: what runs ends, and quickly."""
-        names = (self.parser, self.baseline, self.compare, *self.ignore)
+        shadow = None if self.track is None else self.track.removeprefix("shadow:")
+        names = (self.parser, self.baseline, self.compare, shadow, *self.ignore)
         return not any(name is not None and (":" in name or foreign.is_foreign_name(name)) for name in names)
 
     def fingerprint(self, version: str) -> dict[str, Any]:
-        """All that decides a result, by what it is called. Raises ReplayError for a file that is not there."""
-        files = {name: _hash_of(name) for name in self._files()}
+        """All that decides a result, by what it is called. Raises ReplayError for another engine that
+        is not there."""
+        files = {name: hash_of(name) for name in self._files()}
+        foreign.configure(self.peer_python, self.tokenizer, self.time_limit)
+        others = (name for name in (self.parser, self.baseline) if name is not None and foreign.is_foreign_name(name))
+        # Whose id has the engine's version.
+        engines = {name: foreign.foreign(name).id for name in others}
         # As it comes back from a file.
         told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         del told["histogram"]
-        return {"playhead": version, "code": _code(), **told, "files": files}
+        return {"playhead": version, "code": _code(), **told, "files": files, "engines": engines}
 
     def _files(self) -> Iterator[str]:
         named = (self.parser, self.baseline, self.compare, *self.ignore)
-        yield from (name.rpartition(":")[0] for name in named if name is not None and ":" in name)
+        yield from (name for name in named if name is not None and ":" in name)
         yield from (each for each in (self.against, self.tokenizer) if each is not None)
 
 
@@ -120,10 +126,13 @@ def _code() -> str:
     return _digest(path for package in _CODE for path in sorted((_ROOT / package).rglob("*.py")))
 
 
-def _hash_of(name: str) -> str:
-    """Hash of a file by its path or its module's name; "" for what is neither, or a folder."""
+def hash_of(name: str) -> str:
+    """Hash of a file by its path, or of that in ``file.py:Attr`` or ``package.module:Attr``; "" for what is no file."""
     name = _ENGINE.sub("", name)
     path = Path(name)
+    if not path.is_file():
+        name = name.rpartition(":")[0] or name
+        path = Path(name)
     if not path.is_file() and not name.endswith(".py"):
         path = _module(name)
     return _digest([path]) if path.is_file() else ""

@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import chain, islice
 
@@ -14,13 +15,13 @@ from msgspec import UNSET
 
 from replay import split
 from replay.against_file import Earlier
-from replay.errors import BadSplit
+from replay.errors import BadSplit, ReplayError
 from replay.foreign import current
 from replay.mass import spool
 from replay.mass.batches import Finder, batches
 from replay.mass.interrupts import Interrupts
 from replay.mass.load import Loader
-from replay.mass.plan import Plan
+from replay.mass.plan import Plan, hash_of
 from replay.mass.pool import Pool
 from replay.mass.spool import Spool
 from replay.mass.tally import Tally
@@ -77,6 +78,10 @@ class Run:
                 names, why = ", ".join(self._plan.splits), self._tally.nothing_compared
                 raise BadSplit(f"nothing was compared: no session allows {names} ({why})")
             return self._report(results, time.monotonic() - begun, interrupted)
+        except OSError as error:
+            with suppress(OSError):  # what is still to be written cannot be
+                results.discard()
+            raise ReplayError(f"the results cannot be written to {results.path}: {error.strerror or error}") from error
         except BaseException:  # nothing is left behind, whatever was raised
             results.discard()
             raise
@@ -87,6 +92,8 @@ class Run:
             with results, self._interrupts:
                 for place, result in results.held():
                     self._tally.add(result, place)
+                    if self._earlier is not None:
+                        self._earlier.see(result.session)
                 finder = Finder(self._plan.sources, self._plan.sessions, results.done, self._tally.unreadable)
                 for found in self._items(finder):
                     with self._interrupts.whole():
@@ -94,16 +101,24 @@ class Run:
                     if self._stop:
                         return False
                 finder.empty()
+                self._missing()
         except KeyboardInterrupt:
             return True
         return False
+
+    def _missing(self) -> None:
+        """Tell of the sessions of the earlier report that did not come: they would pass for unchanged."""
+        wanted = self._plan.sessions
+        for session in () if self._earlier is None else self._earlier.unseen():
+            if not wanted or session.startswith(wanted):
+                self._tally.missing(session)
 
     def _items(self, finder: Finder) -> Iterator[Item]:
         units = finder.left()
         first: list[Unit] = []
         if self._jobs > 1 and self._make is None and self._plan.is_ours:
             first = list(islice(units, FEW + 1))
-            if len(first) <= FEW and not any(unit.kind == "packed" for unit in first):
+            if len(first) <= FEW and not any(unit.kind == "packed" or unit.parser for unit in first):
                 self._jobs = 1
         units = chain(first, units)
         if self._jobs == 1 or self._make is not None:
@@ -145,8 +160,9 @@ class Run:
         return concluded(
             self._tally, results.results(), results.read, parser=plan.parser, sources=plan.sources, splits=plan.splits,
             layer=plan.layer, track=UNSET if plan.track is None else plan.track,
-            baseline=UNSET if baseline is None else baseline, cut=plan.cut, seconds=round(seconds, 3), jobs=self._jobs,
-            interrupted=interrupted,
+            baseline=UNSET if baseline is None else baseline, cut=plan.cut, compare=plan.compare,
+            ignore=plan.ignore, peer_python=plan.peer_python, tokenizer=plan.tokenizer,
+            seconds=round(seconds, 3), jobs=self._jobs, interrupted=interrupted,
         )  # fmt: skip
 
 
@@ -159,7 +175,8 @@ def _limit(plan: Plan) -> float:
 
 
 def _stands() -> Callable[[int, str, str, str], bool]:
-    """Whether the result of a unit still stands: its file is as it was. What a store has does not change."""
+    """Whether the result of a unit still stands: its file is as it was, and so is that of the user's parser that it was
+    recorded with. What a store has does not change."""
 
     @cache
     def now(file: str) -> str:
@@ -168,7 +185,11 @@ def _stands() -> Callable[[int, str, str, str], bool]:
         except OSError:
             return "gone"
 
-    return lambda index, file, place, made: not made or made == now(file)
+    def stands(index: int, file: str, place: str, made: str) -> bool:
+        of_file, hashed, parser = [*made.split(" ", 2), "", ""][:3]
+        return (not of_file or of_file == now(file)) and (not parser or hashed == hash_of(parser))
+
+    return stands
 
 
 def _drawn(plan: Plan) -> Histogram:

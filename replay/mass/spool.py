@@ -31,7 +31,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A result. ``at``: its place in the order of the run; ``index``: of its source; ``place``, ``stamp``: see Unit."""
+    """A result. ``at``: its place in the order of the run; ``index``: of its source; ``place``: see Unit;
+    ``stamp``: what it hangs on, as ``worker.line_of`` tells."""
 
     at: int
     index: int
@@ -181,9 +182,11 @@ class Spool:
 
     def discard(self) -> None:
         """Close it; remove it if it is temporary."""
-        self.close()
-        if self._temporary:
-            _remove(self.path)
+        try:
+            self.close()
+        finally:
+            if self._temporary:
+                _remove(self.path)
 
 
 def key(index: int, file: str, place: str) -> int:
@@ -271,7 +274,7 @@ def _checked(path: str, line: bytes, header: Header) -> Header:
 def _change(name: str, before: Any, now: Any) -> str:
     if name == "code":
         return "The code of Playhead has changed"
-    if name == "files":
+    if name in ("files", "engines"):
         earlier: dict[str, Any] = before or {}
         later: dict[str, Any] = now or {}
         files = [file for file in {**earlier, **later} if earlier.get(file) != later.get(file)]

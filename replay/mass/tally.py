@@ -106,6 +106,8 @@ class Tally:
         self._after: Counter[Mark] = Counter()
         self._unreadable: list[tuple[int, Unreadable]] = []
         self._lost = 0
+        self._missing: list[str] = []
+        self._missed = 0
 
     def add(self, result: SessionResult, place: int) -> None:
         """One result. ``place``: where it can be read again."""
@@ -131,6 +133,12 @@ class Tally:
         self._unreadable.append((at, item))
         if len(self._unreadable) > 2 * UNREADABLE_SHOWN:
             self._unreadable = self._told()
+
+    def missing(self, session: str) -> None:
+        """A session that an earlier report has, and this run did not meet."""
+        self._missed += 1
+        if len(self._missing) < UNREADABLE_SHOWN:
+            self._missing.append(session)
 
     def _told(self) -> list[tuple[int, Unreadable]]:
         return sorted(self._unreadable, key=lambda held: (held[0], held[1].source, held[1].session))[:UNREADABLE_SHOWN]
@@ -182,12 +190,17 @@ class Tally:
         """Sessions by verdict."""
         return Summary(
             sessions=self._sessions, unreadable=self._lost, unreplayed=self._unreplayed, tokens=self._tokens,
+            missing=self._missed,
             **{str(verdict): count for verdict, count in self._verdicts.items()},
         )  # fmt: skip
 
     def unreadables(self) -> tuple[Unreadable, ...]:
         """In the order of the run, at most UNREADABLE_SHOWN."""
         return tuple(item for _, item in self._told())
+
+    def missed(self) -> tuple[str, ...]:
+        """As they were told, at most UNREADABLE_SHOWN."""
+        return tuple(self._missing)
 
     def clusters(self, read: Callable[[int], SessionResult]) -> tuple[Cluster, ...]:
         """The largest first. ``read``: the result at a place."""

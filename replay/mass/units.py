@@ -28,6 +28,7 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     ``at``: its place in the order of the run, in steps of WITHIN; ``index``: which of the sources it comes from;
     ``file``: where it is read; ``stamp``: changes when the file does; ``length``: in bytes, ``line``: number of its
     first line, both of a trace; ``relayed``: another server generated it, so that all of its layers are needed;
+    ``parser``: the user's own that it was recorded with, "" for one of ours;
     ``error``: why it cannot be read, where it is ``unreadable``.
     """
 
@@ -42,22 +43,25 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     first: int = 0
     count: int = 0
     relayed: bool = False
+    parser: str = ""
     error: str = ""
 
 
 class Slice(msgspec.Struct, frozen=True):
     """A session in the text of a trace file: offset and length in bytes, number of its first line; its id, "" where the
-    header does not tell it; whether another server generated it."""
+    header does not tell it; whether another server generated it; the parser that it was recorded with."""
 
     offset: int
     length: int
     line: int
     session: str
     relayed: bool
+    parser: str
 
 
 class _Opening(msgspec.Struct, frozen=True):
     session: str = ""
+    parser: str = ""
     upstream: Any = None
 
 
@@ -84,7 +88,8 @@ def find(sources: Sequence[str], sessions: Sequence[str] = ()) -> Iterator[Unit]
 def files(source: str) -> Iterator[str]:
     """The stores and trace files of a source: itself, or what is in the folder, deeply, by name."""
     path = Path(source)
-    if not path.is_dir():
+    # The empty path would be the folder that we are in.
+    if not source or not path.is_dir():
         yield source
         return
     for file in sorted(path.rglob("*")):
@@ -100,14 +105,14 @@ def slices(lines: Iterable[bytes]) -> Iterator[Slice]:
     for number, line in enumerate(lines, 1):
         head = trace.IS_HEADER.match(line) is not None
         if head and opening is not None:
-            yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None)
+            yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None, opening.parser)
         if head:
             begin, first, opening = offset, number, _opening(line)
         elif opening is None and line.strip():
             begin, first, opening = offset, number, _UNKNOWN
         offset += len(line)
     if opening is not None:
-        yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None)
+        yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None, opening.parser)
 
 
 def stamp(file: str) -> str:
@@ -117,6 +122,10 @@ def stamp(file: str) -> str:
 
 
 def _file(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
+    if not file or (os.path.exists(file) and not os.path.isfile(file)):
+        what = "is a pipe or a device: name a file" if file else "a source without a name: name a file or folder"
+        yield Unit(0, index, "unreadable", file, error=f"{file} {what}".strip())
+        return
     try:
         if file.endswith(trace.SUFFIXES):
             yield from _traces(file, index, sessions)
@@ -139,8 +148,9 @@ def _traces(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
             found = True
             if not sessions or not piece.session or piece.session.startswith(sessions):
                 yield Unit(
-                    0, index, "trace", file, str(piece.offset), made, piece.length, piece.line, relayed=piece.relayed
-                )
+                    0, index, "trace", file, str(piece.offset), made, piece.length, piece.line, relayed=piece.relayed,
+                    parser=_users(piece.parser),
+                )  # fmt: skip
         if not found:
             # Loading it tells why.
             yield Unit(0, index, "trace", file, "0", made)
@@ -151,9 +161,16 @@ def _store(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
     try:
         for info in store.sessions():
             if not sessions or info.session.startswith(sessions):
-                yield Unit(0, index, "store", file, info.session, relayed=bool(info.upstream))
+                yield Unit(
+                    0, index, "store", file, info.session, relayed=bool(info.upstream), parser=_users(info.parser)
+                )
     finally:
         store.close()
+
+
+def _users(parser: str) -> str:
+    """The name, if the parser is in a file or module of a user's."""
+    return parser if ":" in parser else ""
 
 
 def _opening(line: bytes) -> _Opening:

@@ -18,7 +18,7 @@ from replay.derive import StageFailure
 from replay.errors import ReplayError
 from replay.mass import spool
 from replay.mass.load import Loader
-from replay.mass.plan import Plan
+from replay.mass.plan import Plan, hash_of
 from replay.mass.units import Unit
 from replay.result import SessionResult
 from replay.run import Replayer
@@ -82,13 +82,15 @@ def item(replayer: Replayer, unit: Unit, number: int, found: Trace | Unreadable,
     else:
         error = StageFailure("semantic", "", -1, -1, "", blamed.fate, blamed.why)
         result = replayer.failed(found, unit.file, error)
-    return Item(at, unit.index, line_of(unit, number, result))
+    return Item(at, unit.index, line_of(unit, number, result, found.opening.parser))
 
 
-def line_of(unit: Unit, number: int, result: SessionResult) -> bytes:
-    """A result as a line of the results file."""
+def line_of(unit: Unit, number: int, result: SessionResult, recorded: str) -> bytes:
+    """A result as a line of the results file. ``recorded``: the parser that it was recorded with."""
     place = str(number) if unit.kind == "packed" else unit.place
-    return spool.encode(spool.Line(unit.at + number, unit.index, place, unit.stamp, result))
+    # Of a user's parser, its file decides the result, too.
+    stamp = f"{unit.stamp} {hash_of(recorded)} {recorded}" if ":" in recorded else unit.stamp
+    return spool.encode(spool.Line(unit.at + number, unit.index, place, stamp, result))
 
 
 def main(connection: Connection, plan: bytes, environment: dict[str, str]) -> None:

@@ -33,6 +33,8 @@ _ID = 12
 def print_overview(console: Console, report: RunReport, seen: Survey, *, plain: bool) -> None:
     """Everything but the sessions; the verdicts and the run's one line come last, next to the prompt."""
     _unreadable(console, report)
+    if report.summary.missing:
+        console.print(Text(printable(words.missing(report))))
     for text, count in seen.told[:_MOST]:
         console.print(Text(f"{printable(text)} ({counted(count, 'session')})"))
     left = sum(count for _, count in seen.told[_MOST:]) + seen.other

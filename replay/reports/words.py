@@ -154,10 +154,16 @@ def source_of(report: RunReport) -> str:
 
 def command(report: RunReport, source: str, session: str) -> str:
     """The command line that replays one session as this run did."""
-    words = ["playhead", "replay", source, "--session", session]
-    for option, value in (("--parser", report.parser), ("--baseline", report.baseline), ("--track", report.track)):
+    # What begins with a dash would be an option.
+    words = ["playhead", "replay", f"./{source}" if source.startswith("-") else source, *_option("session", session)]
+    given = (
+        ("parser", report.parser), ("baseline", report.baseline), ("track", report.track), ("compare", report.compare),
+        *(("ignore", rule) for rule in report.ignore), *(("peer-python", path) for path in report.peer_python),
+        ("tokenizer", report.tokenizer),
+    )  # fmt: skip
+    for option, value in given:
         if value is not None and value is not msgspec.UNSET:
-            words += [option, str(value)]
+            words += _option(option, str(value))
     if report.splits != ("recorded",):
         words += ["--splits", ",".join(report.splits)]
     if report.layer != "frame":
@@ -165,6 +171,21 @@ def command(report: RunReport, source: str, session: str) -> str:
     if report.cut:
         words.append("--cut")
     return sound(shlex.join(words))
+
+
+def _option(name: str, value: str) -> list[str]:
+    return [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
+
+
+def missing(report: RunReport, shown: int = 5) -> str:
+    """The sessions of an earlier report that were not met; "" where there are none."""
+    count = report.summary.missing
+    if not count:
+        return ""
+    ids = report.missing[:shown]
+    left = f" and {count - len(ids):,} more" if count > len(ids) else ""
+    verb = "is" if count == 1 else "are"
+    return f"{counted(count, 'session')} of {report.baseline} {verb} not in the sources: {', '.join(ids)}{left}"
 
 
 def example(report: RunReport, result: SessionResult) -> str:

@@ -57,14 +57,16 @@ def source(tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_keeps_what_was_done(tmp_path: Path, source: str, jobs: str) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "sent"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM), ("2", signal.SIGHUP)]
+)
+def test_ctrl_c_keeps_what_was_done(tmp_path: Path, source: str, jobs: str, sent: signal.Signals) -> None:
     results = tmp_path / "results.jsonl"
     arguments = [source, "--parser", WAITS, "--jobs", jobs, "--resume", str(results)]
     with replaying(tmp_path, *arguments) as process:
         # One of the held may be in a batch with free ones, whose results are then told with it.
         wait_for(tmp_path, "results.jsonl", 1 + FREE // 2)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, sent)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Run digest" in out
@@ -150,6 +152,10 @@ def test_options_that_are_wrong(recorded: Path, playhead: Playhead, tmp_path: Pa
     for arguments, says in (
         (["--jobs", "0"], "--jobs"),
         (["--time-limit", "0"], "--time-limit"),
+        (["--time-limit", "nan"], "finite"),
+        (["--time-limit", "inf"], "finite"),
+        (["--session", ""], "a session without a name"),
+        (["--limit", "-1"], "--limit"),
         (["--baseline", "gone.json"], "gone.json"),
         (["--compare", "gone.py:f"], "there is no file gone.py"),
         (["--ignore", f"{FINE.rpartition(':')[0]}:GATE"], "not a function"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,11 @@ def make(name: str, facts: dict[str, Any]) -> Adapter:
     if not hasattr(Adapter, name):
         raise _worker.Absent(f"no parser {name!r}; there is echo")
     return Adapter(name, facts)
+
+
+class _Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError
 
 
 class Adapter:
@@ -122,6 +128,39 @@ class Adapter:
     def short(self, session: dict[str, Any]) -> Any:
         """Fewer steps than it got."""
         return {"steps": []}
+
+    def forks(self, session: dict[str, Any]) -> Any:
+        """It comes back twice."""
+        os.fork()
+        return self.echo(session)
+
+    def leaves(self, session: dict[str, Any]) -> Any:
+        """The process ends; a child has its output still."""
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(9)
+
+    def searches(self, session: dict[str, Any]) -> Any:
+        """A search that takes for ever lets no other thread run."""
+        re.match("(a+)+$", "a" * 60 + "b")
+
+    def speechless(self, session: dict[str, Any]) -> Any:
+        """An exception that cannot say what it is."""
+        raise _Speechless
+
+    def surrogates(self, session: dict[str, Any]) -> Any:
+        """Halves of characters in what is told of an error."""
+        return {"error": {"type": "E\ud800", "message": "\ud800", "where": "\ud800"}}
+
+    def half_at_once(self, session: dict[str, Any]) -> Any:
+        """Halves of characters in the one-shot message."""
+        half = "\ud83d"
+        whole = {"choice": 0, "reasoning": half, "content": half, "tool_calls": [{"name": half, "arguments": half}]}
+        return {"steps": [[["content", half]], [], []], "one_shot": [whole]}
+
+    def dies_when_told(self, session: dict[str, Any]) -> Any:
+        """The process ends only where the request says die."""
+        return self.exits(session) if session["request"].get("die") else self.echo(session)
 
     def process(self, session: dict[str, Any]) -> Any:
         """Its process id."""

@@ -16,6 +16,7 @@ from replay.errors import Crashed, NotAvailable, ParserNotFound, PeerError, Time
 from replay.foreign import ForeignStage, Settings, close
 from replay.foreign.client import Peer
 from stages.events import Content
+from stages.message import Message, ToolCall
 from tests.foreign.sessions import ADAPTER, inputs, opening, stage, step
 from tests.support.server import eventually
 
@@ -39,6 +40,9 @@ def said(track: Track) -> str:
         ("raises", "KeyError", "'tool_calls'"),
         ("quits", "SystemExit", "no licence"),
         ("unsupported", "Unsupported", "it encodes text: give --tokenizer PATH"),
+        ("leaves", "Crashed", "the process ended with exit code 9"),
+        ("speechless", "_Speechless", "(its message cannot be told: ValueError)"),
+        ("surrogates", r"E\ud800", r"\ud800"),
         ("short", "Crashed", "the worker's answer ends before the session does"),
     ],
 )
@@ -77,6 +81,9 @@ def test_half_a_character() -> None:
     track, failed = ran(stage("half"))
     assert failed is None
     assert said(track) == "\ufffd"
+    ready = stage("half_at_once").prepared(opening(), SESSION)
+    calls = (ToolCall("call-0-0", "\ufffd", "\ufffd", False),)
+    assert ready.one_shot == [Message(0, "\ufffd", "\ufffd", None, calls, "stop")]
 
 
 def test_the_time_limit() -> None:
@@ -99,7 +106,7 @@ def test_an_answer_that_came_too_late_is_nobodys() -> None:
     assert said(track) == "Hello you<|im_end|>"
 
 
-@pytest.mark.parametrize("name", ["prints", "floods"])
+@pytest.mark.parametrize("name", ["prints", "floods", "forks"])
 def test_what_libraries_print_is_no_answer(name: str) -> None:
     track, failed = ran(stage(name))
     assert failed is None
@@ -173,7 +180,7 @@ def test_an_engine_that_takes_for_ever_to_load(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_none() -> None:
-    with pytest.raises(NotAvailable, match="it is no worker; --peer-python PATH names the Python to use"):
+    with pytest.raises(NotAvailable, match=r"it is no worker; --peer-python PATH, or .* names the Python to use"):
         Peer("/bin/echo", ADAPTER).version(60)
 
 
@@ -215,7 +222,13 @@ def _gone(number: int) -> bool:
 
 @pytest.mark.parametrize(
     "end",
-    ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "run(stage('slow'), 'semantic', opening(), session, range(4))"],
+    [
+        "",
+        "os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+        "run(stage('slow'), 'semantic', opening(), session, range(4))",
+        "run(stage('searches'), 'semantic', opening(), session, range(4))",
+    ],
 )
 def test_no_worker_outlives_its_parent(end: str) -> None:
     with subprocess.Popen(
@@ -227,7 +240,7 @@ def test_no_worker_outlives_its_parent(end: str) -> None:
         assert not _gone(number)
         parent.stdin.write("\n")
         parent.stdin.flush()
-        if "slow" in end:
+        if "run" in end:
             with pytest.raises(subprocess.TimeoutExpired):
                 parent.wait(1)
             parent.kill()
@@ -253,6 +266,20 @@ def test_a_forked_process_has_workers_of_its_own() -> None:
     assert theirs.isdecimal()
     assert theirs != mine
     assert said(ran(parser)[0]) == mine
+
+
+def test_to_be_made_again_takes_none_of_a_sessions_time(tmp_path: Path) -> None:
+    text = Path(ADAPTER).read_text()
+    path = tmp_path / "adapter.py"
+    path.write_text(text.replace("    return Adapter(name", "    time.sleep(1.5)\n    return Adapter(name"))
+    settings = Settings(time_limit=1.0)
+    parser = ForeignStage("test", str(path), "dies_when_told", python=sys.executable, settings=settings)
+    _, failed = ran(parser, {"die": True})
+    assert failed is not None
+    assert failed.type == "Crashed"
+    track, failed = ran(parser)
+    assert failed is None
+    assert said(track) == "Hello you<|im_end|>"
 
 
 def test_settings_have_limits() -> None:

@@ -39,6 +39,7 @@ def test_whose_a_name_is(name: str, foreign: bool) -> None:
     ("name", "why"),
     [
         ("vllm", "parser 'vllm': name it as vllm does: vllm:REASONING+TOOLS or vllm:TOOLS"),
+        ("vllm:/tmp:x", "parser 'vllm:/tmp:x': a plugin is a Python file: vllm:FILE.py:NAME"),
         ("sglang:", "parser 'sglang:': name it as sglang does"),
         ("vllm:nothing.py:mine", "parser 'vllm:nothing.py:mine': there is no file nothing.py"),
         (f"vllm:{__file__}:", "name what the file registers: "),
@@ -63,7 +64,9 @@ def test_an_engine_that_is_not_installed(bare: str, name: str, what: str) -> Non
         resolve(name)
     assert str(raised.value).startswith(f"parser {name!r}: ")
     assert what in str(raised.value)
-    assert str(raised.value).endswith("--peer-python PATH names the Python to use")
+    assert str(raised.value).endswith(
+        "; --peer-python PATH, or the environment's PLAYHEAD_PEER_PYTHON, names the Python to use"
+    )
 
 
 def test_a_label_names_a_python(bare: str) -> None:

@@ -191,6 +191,15 @@ def question(session: list[Input], told: Opening | None = None, tokenizer: str |
     return found
 
 
+@pytest.mark.parametrize("body", [{"model": "x"}, {"model": "x", "tools": []}, {"model": "x", "tools": None}])
+def test_tools_that_are_not_in_the_body_that_was_kept(body: dict[str, Any]) -> None:
+    ask = Ask(stream=True, tools=(Tool("look"),), tool_choice="required", parallel=False)
+    asked, _ = question(THREE, opening(body, ask=ask))
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["look"]
+    assert (asked["tool_choice"], asked["request"]["model"]) == ("required", "x")
+    assert asked["request"]["parallel_tool_calls"] is False
+
+
 def test_the_question() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tool_choice": "none", "seed": 3}
     session: list[Input] = [

@@ -27,6 +27,7 @@ import libcst as cst
 import zstandard
 from mutmut.mutation.file_mutation import create_mutations, deep_replace
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from store import trace
@@ -95,7 +96,7 @@ def judged(mutant: Mutant, folder: Path, probes: Path) -> None:
 
 def cover(survivors: list[Mutant], sizes: list[int]) -> list[int]:
     """Few and small sessions that tell every survivor: the one that tells most for its size, again and again."""
-    left = list(survivors)
+    left: list[Mutant] = list(survivors)
     taken: list[int] = []
     while left:
         count = Counter(number for mutant in left for number in mutant.told)
@@ -158,7 +159,8 @@ def main() -> int:
         folder = Path(name)
         pickled = folder / "probes"
         pickled.write_bytes(pickle.dumps((list(golden()), probes)))
-        for _ in pool.map(partial(judged, folder=folder, probes=pickled), found):
+        judge = partial(judged, folder=folder, probes=pickled)
+        for _ in track(pool.map(judge, found), "mutants", total=len(found), console=Console(stderr=True)):
             pass
     show(found)
     survivors = [one for one in found if one.verdict == "survivor"]

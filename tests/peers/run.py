@@ -195,7 +195,7 @@ def _try(kind: Kind, python: Path, only: str, folder: Path) -> tuple[Table, list
     return table, failed
 
 
-PARSERS: dict[Kind, Callable[[], int]] = {"vllm": foreign_vllm.main, "sglang": foreign_sglang.main}
+PARSERS: dict[str, Callable[[], int]] = {"vllm": foreign_vllm.main, "sglang": foreign_sglang.main}
 """What holds the engines' parsers, as replay runs them, against what their servers sent."""
 
 
@@ -219,7 +219,9 @@ def main() -> int:
             shown, wrong = _try(kind, python, asked.scenario, Path(folder))
         console.print(shown)
         failed += wrong
-    failed += [f"{kind}: parsers" for kind in chosen(asked.only) if not asked.scenario and PARSERS[kind]()]
+    failed += [
+        f"{kind.name}: parsers" for kind in chosen(asked.only) if not asked.scenario and PARSERS[kind.name.lower()]()
+    ]
     for line in failed:
         console.print(line, markup=False)
     console.print(f"peers: {len(failed)} failed")

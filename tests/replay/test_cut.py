@@ -289,7 +289,23 @@ class _NoSnapshot(_AtTheEnd):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("kind", [Forgets, CannotResume, HasNoSnapshot])
+class Shares(AtTheEnd):
+    """Its snapshot is the machine itself."""
+
+    def start(self, opening: Opening) -> Machine[Input, Semantic]:
+        return _Shares(self, self.inner.start(opening), ())
+
+    def resume(self, opening: Opening, snapshot: Any) -> Machine[Input, Semantic]:
+        machine: Machine[Input, Semantic] = snapshot
+        return machine
+
+
+class _Shares(_AtTheEnd):
+    def snapshot(self) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("kind", [Forgets, CannotResume, HasNoSnapshot, Shares])
 def test_a_parser_that_does_not_resume_is_run_from_the_start(
     kind: type[AtTheEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,13 +339,13 @@ class Peer(Spoiled):
         return made
 
     def start(self, opening: Opening) -> Machine[Input, Semantic]:
-        return _Peer(self, self.inner.start(opening))
+        return PeerMachine(self, self.inner.start(opening))
 
     def resume(self, opening: Opening, snapshot: Any) -> Machine[Input, Semantic]:
         raise NotImplementedError
 
 
-class _Peer(SpoiledMachine):
+class PeerMachine(SpoiledMachine):
     stage: Peer
 
     def step(self, event: Input, out: list[Semantic]) -> None:

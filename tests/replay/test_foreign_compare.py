@@ -10,8 +10,9 @@ import pytest
 
 from replay import Message, ToolCall
 from replay.errors import Crashed, PeerError, Timeout, Unsupported
-from replay.result import SessionResult
+from replay.result import Breach, SessionResult, Signature
 from replay.run import Replayer
+from stages import catalog
 from stages.events import (
     CallArguments,
     CallEnd,
@@ -46,12 +47,14 @@ class Foreign:
     id = "vllm:hermes@0.33.0"
 
     def __init__(
-        self, played: Played, *, one_shot: list[Message] | None = None, ns: int = 0, error: PeerError | None = None
-    ) -> None:
+        self, played: Played, *, one_shot: list[Message] | None = None, ns: int = 0, error: PeerError | None = None,
+        at_once: str = "",
+    ) -> None:  # fmt: skip
         self.played = played
         self.one_shot = one_shot
         self.ns = ns
         self.error = error
+        self.one_shot_error = at_once
         self.asked = 0
 
     def prepared(self, opening: Opening, events: Sequence[Input]) -> _Prepared:
@@ -72,6 +75,7 @@ class _Prepared:
 
     def __init__(self, stage: Foreign, answers: list[list[Semantic]]) -> None:
         self.id, self.one_shot, self.ns = stage.id, stage.one_shot, stage.ns
+        self.one_shot_error = stage.one_shot_error
         self.answers = answers
 
     def start(self, opening: Opening) -> Any:
@@ -286,6 +290,48 @@ def test_what_it_says_in_one_shot_is_a_split_of_its_own() -> None:
     assert result.verdict == "changed"
     assert result.split_groups == (("recorded",), ("one_shot",))
     assert "one_shot" in result.marks
+
+
+def test_a_one_shot_path_that_raises_where_streaming_does_not() -> None:
+    result = Replayer(Foreign(as_served(), at_once="KeyError: 'tool_calls'")).replay(record(opening(), STEPS))
+    assert (result.verdict, result.splits) == ("changed", {"recorded": "same", "one_shot": "changed"})
+    assert result.breaches == (
+        Breach("one_shot", "streaming gives a message, and the one-shot path raises KeyError: 'tool_calls'"),
+    )
+    assert "one_shot" in result.marks
+    assert result.signature == Signature(verdict="changed", kind="raises", layer="one_shot")
+
+
+class ByChance(Foreign):
+    """A user's stage that happens to have these names."""
+
+    foreign = False
+    ns = one_shot = one_shot_error = "mine"  # type: ignore[assignment] # likewise
+
+    def __init__(self) -> None:
+        self.inner = catalog.parser("hermes")
+
+    def start(self, opening: Opening) -> Any:
+        return _Steps(self.inner.start(opening))
+
+
+class _Steps:
+    steps = 0
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def step(self, event: Input, out: list[Semantic]) -> None:
+        self.steps += 1
+        self.inner.step(event, out)
+
+    def snapshot(self) -> msgspec.Struct:
+        return Tick()
+
+
+def test_names_that_a_users_stage_has_by_chance() -> None:
+    result = Replayer(ByChance()).replay(record(opening(), STEPS))
+    assert (result.verdict, result.error, result.splits) == ("same", None, {"recorded": "same"})
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,9 @@ def test_the_json_report_round_trips() -> None:
     assert from_json(to_json(report)) == report
     plain = msgspec.json.decode(to_json(report))
     assert list(plain) == [
-        "playhead", "parser", "sources", "splits", "layer", "summary", "digest", "cut", "seconds", "jobs",
-        "interrupted", "clusters", "families", "paired", "lag", "unreadable", "sessions",
+        "playhead", "parser", "sources", "splits", "layer", "summary", "digest", "cut", "compare", "ignore",
+        "peer_python", "tokenizer", "seconds", "jobs", "interrupted", "clusters", "families", "paired", "lag",
+        "unreadable", "missing", "sessions",
     ]  # fmt: skip
     assert plain["summary"]["sessions"] == 8
     assert [session["verdict"] for session in plain["sessions"][:4]] == ["same"] * 4

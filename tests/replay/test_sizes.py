@@ -70,6 +70,11 @@ def test_slow_is_one_by_one_but_for_stalls_without_a_typical_length() -> None:
     assert lengths(singles(60_000), "slow:1") == made != lengths(singles(60_000), "slow:2")
 
 
+@pytest.mark.parametrize("known", [((0, 5),), ((3, 0),), ((-1, 2),), ((0, 1), (1, 4))])
+def test_a_histogram_of_steps_that_cannot_be(known: Histogram) -> None:
+    assert lengths(singles(5), "histogram:1", known) == [1, 1, 1, 1, 1]
+
+
 def test_histogram_draws_from_what_the_corpus_has() -> None:
     made = lengths(singles(30_000), "histogram:3", ((2, 1), (5, 3)))
     assert set(made[:-1]) == {2, 5}
