@@ -83,7 +83,8 @@ def run_replay(
         )
     plan = Plan(
         sources=_once(sources), sessions=tuple(sessions), parser=_name(parser),
-        splits=tuple(check(split) for split in splits), layer=layer, track=track, baseline=_name(other),
+        splits=tuple(check(split) for split in splits), layer="message" if compare is not None or ignore else layer,
+        track=track, baseline=_name(other),
         against=against, cut=cut, compare=_name(compare), ignore=tuple(_name(rule) or "" for rule in ignore),
         peer_python=tuple(peer_python), tokenizer=tokenizer, time_limit=time_limit,
     )  # fmt: skip

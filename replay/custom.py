@@ -14,15 +14,18 @@ Replayer("hermes", ignore=[ends])
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
 from replay.errors import ReplayError
 from replay.place import place
+from replay.resolve import LOADED
 from replay.text import complaint
-from replay.verdict import Difference
+from replay.verdict import MESSAGE_KINDS, Difference
 from stages.message import Message
 
 Comparer: TypeAlias = Callable[[Sequence[Message], Sequence[Message]], Iterable[Difference]]
@@ -58,6 +61,8 @@ class Custom(msgspec.Struct, frozen=True):
             raise ReplayError(
                 f"comparer {_name(self.compare)} gave a {type(strange).__name__}, which is no replay.Difference"
             )
+        for item in found:
+            _checked(self.compare, item)
         return self.kept(found)
 
     def kept(self, found: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -86,7 +91,21 @@ def _raised(what: str, function: Any, error: BaseException) -> ReplayError:
     return ReplayError(f"{what} {_name(function)} raised {told}{f' ({line})' if line else ''}")
 
 
+def _checked(comparer: Any, item: Difference) -> None:
+    """Its fields are what they are said to be. Raises ReplayError."""
+    try:
+        msgspec.convert(msgspec.to_builtins(item), Difference)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ReplayError(
+            f"comparer {_name(comparer)} gave a replay.Difference with a field of the wrong kind: {error}; "
+            f"kind is one of {', '.join(MESSAGE_KINDS)}"
+        ) from error
+
+
 def _name(function: Any) -> str:
+    """``file.py:name`` of what a file defines, else ``module.name``."""
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     module = getattr(function, "__module__", None)
+    if module is not None and module.startswith(LOADED):
+        return f"{Path(sys.modules[module].__file__ or '').name}:{name}" if module in sys.modules else str(name)
     return f"{module}.{name}" if module else str(name)

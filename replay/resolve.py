@@ -36,6 +36,8 @@ from stages.stage import Machine, Stage
 Parser: TypeAlias = Stage[Input, Semantic]
 
 _loads = itertools.count()
+LOADED = "playhead_parser_"
+"""How the names of modules begin that are loaded from a file."""
 
 
 def resolve(parser: Parser | str, opening: Opening | None = None, *, live: bool = False) -> Parser:
@@ -107,7 +109,7 @@ class _Fresh(SourceFileLoader):
 def _file(wanted: str, what: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise ParserNotFound(f"{what} {wanted!r}: there is no file {path}")
-    name = f"playhead_parser_{next(_loads)}_{path.stem}"
+    name = f"{LOADED}{next(_loads)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
     if spec is None or spec.loader is None:
         raise ParserNotFound(f"{what} {wanted!r}: {path} is no Python file")

@@ -99,11 +99,11 @@ def replay(
         raise click.UsageError(str(error)) from error
     if json_file != "-":
         aligned = None if replayer is None else partial(examples.aligned, load=load, replayer=replayer, limit=_ROWS)
-        print_report(report, sys.stdout, limit=limit, aligned=aligned)
+        _write("standard output", lambda: print_report(report, sys.stdout, limit=limit, aligned=aligned))
     if report.interrupted:
         click.echo(_kept(report, options["resume"]), err=True)
     if json_file == "-":
-        write_json(report, sys.stdout.buffer)
+        _write("standard output", lambda: write_json(report, sys.stdout.buffer))
     elif json_file is not None:
         _write(json_file, lambda: _json(report, json_file))
     if html_file is not None:
@@ -125,6 +125,8 @@ def _json(report: RunReport, path: str) -> None:
 def _write(path: str, write: Callable[[], None]) -> None:
     try:
         write()
+    except BrokenPipeError:
+        raise  # whoever reads has had enough
     except OSError as error:
         raise click.UsageError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -11,7 +11,8 @@ import signal
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -34,6 +35,18 @@ _QUEUED = 2
 """Batches that a worker has, so that it need not wait for the next."""
 
 
+@contextmanager
+def _quiet() -> Generator[None]:
+    """What is started here never sees Ctrl-C, which a terminal sends to all processes of a command: the fork server,
+    and so every worker, also before it has come to its first line."""
+    resource_tracker.ensure_running()  # or it is started within, and lets the signal through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Worker:
     def __init__(self, plan: bytes) -> None:
         context = get_context("forkserver")
@@ -42,7 +55,8 @@ class _Worker:
         self.process: ForkServerProcess = context.Process(
             target=worker.main, args=(theirs, plan, dict(os.environ)), daemon=True, name="playhead-replay"
         )
-        self.process.start()
+        with _quiet():
+            self.process.start()
         self.pid = self.process.pid or 0
         theirs.close()
         self.batches: deque[Batch] = deque()

@@ -77,6 +77,8 @@ class Run:
             if self._tally.nothing_applies and not interrupted:
                 names, why = ", ".join(self._plan.splits), self._tally.nothing_compared
                 raise BadSplit(f"nothing was compared: no session allows {names} ({why})")
+            if self._plan.track is not None and self._tally.all_uncompared and not interrupted:
+                raise ReplayError(f"nothing was compared with track {self._plan.track}: {self._tally.uncompared}")
             return self._report(results, time.monotonic() - begun, interrupted)
         except OSError as error:
             with suppress(OSError):  # what is still to be written cannot be

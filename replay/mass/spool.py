@@ -5,6 +5,7 @@ What is there when a run ends, however it ends, is not done again by the next (`
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -202,12 +203,34 @@ def make(header: Header, path: str | None = None) -> Spool:
             file: BinaryIO = os.fdopen(handle, "wb")
             temporary = True
         else:
-            file, temporary = open(path, "wb"), False
+            file, temporary = _mine(path), False
         file.write(encode(header) + b"\n")
         file.flush()
     except OSError as error:
         raise ReplayError(f"the results cannot be written to {path}: {error.strerror}") from error
     return Spool(path, file, temporary=temporary)
+
+
+def _mine(path: str) -> BinaryIO:
+    """The file, empty. Raises OSError; ReplayError where another run writes into it."""
+    file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "wb")
+    try:
+        _lock(file, path)
+        file.truncate(0)
+    except BaseException:  # undone whatever was raised, and raised on
+        file.close()
+        raise
+    return file
+
+
+def _lock(file: BinaryIO, path: str) -> None:
+    """Until it is closed. Raises ReplayError where another run holds it; a file system without locks has none."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ReplayError(f"{path}: another run is writing its results there: wait for it, or name another") from error
+    except OSError:
+        pass
 
 
 def resume(path: str, header: Header, current: Callable[[int, str, str, str], bool]) -> tuple[Header, Spool]:
@@ -221,6 +244,7 @@ def resume(path: str, header: Header, current: Callable[[int, str, str, str], bo
     new = f"{path}.new"
     try:
         with open(path, "rb") as old:
+            _lock(old, path)
             found = _checked(path, old.readline(), header)
             spool = make(found, new)
             try:

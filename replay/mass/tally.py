@@ -97,6 +97,8 @@ class Tally:
         self.lag: Counter[int] = Counter()
         self.nothing_compared = ""
         """Why no split applies, while that is so of all sessions."""
+        self.uncompared = ""
+        """Why the first session whose message was not compared was not."""
         self._verdicts: Counter[Verdict] = Counter()
         self._sessions = self._tokens = self._unreplayed = self._compared = self._some_split = 0
         self._clusters: dict[Signature, _Cluster] = {}
@@ -120,6 +122,7 @@ class Tally:
             self.nothing_compared = self.nothing_compared or result.notes[-1].removeprefix("not compared: ")
         else:
             self._some_split += 1
+        self.uncompared = self.uncompared or result.uncompared
         self.lag.update(result.lag)
         if result.signature is not None:
             self._cluster(result, result.signature, place)
@@ -185,6 +188,12 @@ class Tally:
     def nothing_applies(self) -> bool:
         """There were sessions, and no split applies to any."""
         return bool(self._sessions) and not self._some_split and not self._lost
+
+    @property
+    def all_uncompared(self) -> bool:
+        """There were sessions, each could be replayed, and none was compared with anything."""
+        alone = self._verdicts["uncompared"] == self._sessions
+        return bool(self._sessions) and alone and not self._lost and not self._unreplayed
 
     def summary(self) -> Summary:
         """Sessions by verdict."""

@@ -95,9 +95,8 @@ def line_of(unit: Unit, number: int, result: SessionResult, recorded: str) -> by
 
 def main(connection: Connection, plan: bytes, environment: dict[str, str]) -> None:
     """The process: batches in, Told out, until the connection ends."""
-    # A group of its own: Ctrl-C is the run's to handle, and what a parser started ends with it.
+    # A group of its own: what a parser started ends with it. Ctrl-C is the run's to handle; the pool blocks it here.
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -19,7 +19,7 @@ def aligned(result: SessionResult, load: Load, replayer: Replayer, *, limit: int
     """Both sides of a session; or why they cannot be shown. ``limit``: rows. Raises nothing for what is recorded or
     what a parser does: one that failed is not run again, for it may hang, or end this process."""
     if result.error is not None:
-        return "the parser failed on it"
+        return "the replaying parser failed: it is not run again"
     try:
         trace = load(result.source, result.session)
         both = replayer.both(trace)

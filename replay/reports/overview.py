@@ -48,7 +48,7 @@ def print_overview(console: Console, report: RunReport, seen: Survey, *, plain: 
     _pair(console, seen)
     if len(report.families) > 1:
         console.print(_families(report.families, plain=plain))
-    if report.baseline or any(item.before or item.after for item in report.paired):
+    if report.baseline or any(item.before or item.after for item in words.paired_of(report)):
         _paired(console, report, plain=plain)
     told = words.lag_in_words(report.lag)
     if told:
@@ -140,12 +140,12 @@ def _paired(console: Console, report: RunReport, *, plain: bool) -> None:
         ("wrong with a session", "left"), (before, "right"), (after, "right"), ("p", "right"), ("means", "left"),
         plain=plain,
     )  # fmt: skip
-    for item in report.paired:
+    for item in words.paired_of(report):
         table.add_row(
             words.spaced(item.mark), words.rate(item.rate_before), words.rate(item.rate_after),
             words.p_value(item.p).removeprefix("p = ").removeprefix("p "), words.judged(item),
         )  # fmt: skip
-    if report.paired:
+    if words.paired_of(report):
         console.print(table)
         console.print(Text("p: exact McNemar test, two-sided; in brackets: Wilson's 95 % interval of the rate.", "dim"))
 
@@ -169,7 +169,7 @@ def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) 
         Text(
             printable(
                 f"{counted(report.summary.sessions, 'session')}, {counted(report.summary.tokens, 'token')},"
-                f" through {parser}, compared{base}{track} to the {report.layer} layer, splits"
+                f" through {parser}, compared{base}{track} {words.depth_of(report)}, splits"
                 f" {','.join(report.splits)}. {f'{pace}. ' if pace else ''}Run digest {report.digest[:16]}."
             )
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from replay.foreign import is_foreign_name
 from replay.report import RunReport
 from replay.result import SessionResult
 from replay.text import sound
@@ -149,7 +150,20 @@ def source_of(report: RunReport) -> str:
     before = f"what {report.baseline} makes of it" if report.baseline else "the record"
     if report.track:
         before = f"track {report.track}"
-    return f"{parser}, compared with {before}, to the {report.layer} layer"
+    return f"{parser}, compared with {before}, {depth_of(report)}"
+
+
+def depth_of(report: RunReport) -> str:
+    """How deep was compared: another engine's parser has no layers like ours."""
+    names = (report.parser, report.baseline)
+    if any(isinstance(name, str) and is_foreign_name(name) for name in names):
+        return "by message, and by when its text is visible"
+    return "by message" if report.layer == "message" else f"to the {report.layer} layer"
+
+
+def paired_of(report: RunReport) -> list[Paired]:
+    """The statistics that say something: the record does not differ from itself."""
+    return [item for item in report.paired if item.mark != "differs" or report.baseline or report.track]
 
 
 def command(report: RunReport, source: str, session: str) -> str:

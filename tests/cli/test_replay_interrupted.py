@@ -165,3 +165,14 @@ def test_options_that_are_wrong(recorded: Path, playhead: Playhead, tmp_path: Pa
         result = playhead("replay", recorded, *arguments)
         assert (result.exit_code, result.stdout) == (2, ""), arguments
         assert says in " ".join(result.stderr.split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [[], ["--json", "-"]])
+def test_an_output_that_is_full_is_no_changed_session(recorded: Path, arguments: list[str]) -> None:
+    """Exit code 1 would say that a session has changed."""
+    command = [sys.executable, "-m", "pipeline.cli", "replay", str(recorded), *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert "cannot write standard output: No space left on device" in " ".join(done.stderr.split())

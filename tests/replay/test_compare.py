@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from replay import Comparer, Difference, Ignore, Message, Replayer, ReplayError
 from replay.result import SessionResult
+from replay.verdict import MessageKind
 from stages import catalog
 from stages.events import CallArguments, Content, Finish, Marker
 from tests.support.captures import captures
@@ -140,6 +141,10 @@ def not_a_difference(recorded: Any, replayed: Any) -> Any:
     return ["content"]
 
 
+def of_no_kind(recorded: Any, replayed: Any) -> Any:
+    return [Difference(0, cast(MessageKind, "my_kind"), "content", "a", "b")]
+
+
 def nothing_to_iterate(recorded: Any, replayed: Any) -> Any:
     return None
 
@@ -149,6 +154,7 @@ def nothing_to_iterate(recorded: Any, replayed: Any) -> Any:
     [
         (raising, r"comparer \S*raising raised KeyError: 'no such field' \(test_compare.py:\d+\)"),
         (not_a_difference, r"comparer \S*not_a_difference gave a str"),
+        (of_no_kind, r"comparer \S*of_no_kind gave a replay.Difference .*'my_kind'.*kind is one of call_lost, "),
         (nothing_to_iterate, r"comparer \S*nothing_to_iterate raised TypeError"),
     ],
 )

@@ -160,3 +160,27 @@ def test_splits_and_fail_fast_in_workers(tmp_path: Path) -> None:
     assert told(one) == told(two)
     assert one.summary.same == 40
     assert run_replay([source], MODIFIED, jobs=2, fail_fast=True).summary.changed == 1
+
+
+ASKS = """
+import multiprocessing, signal
+from stages import catalog
+
+
+class Parser:
+    id = "asks@1"
+
+    def start(self, opening):
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        assert multiprocessing.parent_process() is None or signal.SIGINT in blocked
+        return catalog.parser(opening.parser).start(opening)
+"""
+
+
+def test_workers_never_see_ctrl_c(tmp_path: Path) -> None:
+    """Not even before their first line: the terminal sends it to every process of a command."""
+    (tmp_path / "asks.py").write_text(ASKS)
+    source = store_of(tmp_path / "a.db", ids(8))
+    report = run_replay([source], f"{tmp_path / 'asks.py'}:Parser", jobs=2)
+    assert (report.summary.same, report.jobs) == (8, 2)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

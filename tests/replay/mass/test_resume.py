@@ -156,3 +156,20 @@ def test_the_report_reads_from_the_file_and_takes_it_along(tmp_path: Path, monke
     assert list((tmp_path / "tmp").iterdir())
     report = None
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_two_runs_do_not_write_into_one_file(tmp_path: Path) -> None:
+    """Not even at its begin, and the first loses nothing."""
+    source = store_of(tmp_path / "a.db", ids(5))
+    file = str(tmp_path / "results.jsonl")
+    refused: list[str] = []
+
+    def again(result: SessionResult) -> None:
+        with pytest.raises(ReplayError, match="another run is writing its results there") as raised:
+            run_replay([source], MODIFIED, resume=file)
+        refused.append(str(raised.value))
+
+    first = run_replay([source], MODIFIED, resume=file, on_result=again)
+    assert len(refused) == 5
+    assert told(first) == told(run_replay([source], MODIFIED, resume=file))
+    assert sorted(each.name for each in tmp_path.iterdir() if "results" in each.name) == ["results.jsonl"]
