@@ -14,7 +14,8 @@ from stages.parse.text import OUT
 # Foreign special tokens may stand wherever white space may: they are dropped, not part of the JSON.
 SPACE: Final = re.compile(f"[ \t\r\n{OUT}]*")
 # Everything inside a string up to its end, a control character, or an escape that is cut or wrong.
-_INSIDE: Final = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+# Not possessive as a whole: up to 3.11.3 Python then ends such a match inside the escape that is wrong.
+_INSIDE: Final = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _NOTABLE: Final = re.compile(r'["\\\x00-\x1f]').search
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _ESCAPES: Final = frozenset('"\\/bfnrt')

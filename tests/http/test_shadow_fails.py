@@ -107,7 +107,7 @@ async def test_a_parser_that_hangs(monkeypatch: pytest.MonkeyPatch, bad: Bad, ho
         (["hermes", "hermse"], "no parser 'hermse'; did you mean hermes"),
         (["hermes", "qwen3", "hermes"], "shadow 'hermes' is there twice"),
         (["nowhere/x.py:P"], "there is no file nowhere/x.py"),
-        (["vllm:qwen3+hermes"], "not available"),
+        (["vllm:qwen3+hermes"], "there is no vLLM here"),
         (["x.py"], "name the attribute"),
         ([f"x{number}" for number in range(MOST + 1)], f"at most {MOST} parsers"),
     ],
