@@ -105,6 +105,7 @@ class SessionResult(Finding, frozen=True, omit_defaults=True, kw_only=True):  # 
 
     session: str
     # Without a default it is always told.
+    # Without a default here: a result always says its verdict. msgspec allows what dataclasses do not.
     verdict: Verdict  # pyright: ignore[reportGeneralTypeIssues]
     source: str = ""
     state: State = "closed"

@@ -22,7 +22,7 @@ from replay.result import Finding, SessionResult, Signature
 from replay.sides import Both, Compared, Plan, against, paired, served
 from replay.sizes import Histogram
 from replay.split import check
-from replay.verdict import VERDICTS, Depth, Verdict
+from replay.verdict import DEPTHS, VERDICTS, Depth, Verdict
 from stages import catalog
 from stages.catalog import Layers
 from stages.errors import StagesError
@@ -83,6 +83,8 @@ class Replayer:
         cut: bool = False,
         histogram: Histogram = (),
     ) -> None:
+        if layer not in DEPTHS:
+            raise ReplayError(f"there is no layer {layer!r} to compare down to: use {', '.join(DEPTHS)}")
         if track == SHADOW:
             raise ReplayError(f"track {track!r} names no parser: {SHADOW}P is what P made of a session")
         self._parser = _had(parser)

@@ -58,7 +58,7 @@ def complaint(error: BaseException) -> str:
     """An exception's message, cut where it is long. Total: a user's need not be able to say what it is."""
     try:
         message = str(error)
-    except Exception as raised:
+    except Exception as raised:  # a user's exception may do anything to say what it is
         return f"(its message cannot be told: {type(raised).__name__})"
     return sound(message if len(message) <= MESSAGE else message[:MESSAGE] + "…")
 

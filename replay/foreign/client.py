@@ -167,7 +167,7 @@ class Peer:
             first = _first(self._exchange(b"", limit, f"not ready within {limit:g} s"))
             if not first.ready:
                 raise NotAvailable(f"{first.missing or 'it is no worker'}; {_CHOOSE}")
-        except BaseException as error:
+        except BaseException as error:  # also Ctrl-C: a worker that is half there is of no use
             self._kill()
             if isinstance(error, Timeout | Crashed | NotAvailable):
                 raise NotAvailable(f"{self._name()}: {error}") from error

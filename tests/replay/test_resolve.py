@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -159,3 +160,9 @@ def test_a_session_whose_recorded_parser_is_gone_is_not_compared() -> None:
         "recorded with gone.py:Stage, which is not found from here; give --parser (there is no file gone.py)"
     )
     assert Replayer("hermes").replay(trace).verdict == "same"
+
+
+def test_a_layer_that_is_none_is_refused() -> None:
+    layer: Any = "foo"
+    with pytest.raises(ReplayError, match="there is no layer 'foo' to compare down to: use message, semantic, chunk"):
+        Replayer(layer=layer)

@@ -58,6 +58,7 @@ def same(monkeypatch: pytest.MonkeyPatch) -> Same:
     def check(make: Callable[[], Change], choices: int) -> None:
         trace = record(opening(n=choices), whole(*(tokens(LONG, number) for number in range(choices))))
         results: list[tuple[object, ...]] = []
+        # How much is looked at first is nobody's business but diff's, and must not matter.
         for sizes in ((), diff._SOON, (4, 8, 16, 32, 64, 128, 256, 512)):  # pyright: ignore[reportPrivateUsage]
             monkeypatch.setattr(diff, "_SOON", sizes)
             result = Replayer(assemble=spoiled("semantic", make)).replay(trace)

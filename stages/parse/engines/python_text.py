@@ -24,7 +24,8 @@ _CHARS: Final = {
     "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
 _BASED: Final = re.compile(r"-?0(?:[xX](?:_?[0-9a-fA-F])++|[oO](?:_?[0-7])++|[bB](?:_?[01])++)")
-_DIGITS: Final = r"[0-9]++(?:_[0-9]++)*+"
+# Groups are not repeated possessively here: up to 3.11.3 Python ends such a match inside the repeat that failed.
+_DIGITS: Final = r"[0-9]++(?:_[0-9]++)*"
 _DECIMAL: Final = re.compile(rf"-?(?:{_DIGITS})?(?:\.(?:{_DIGITS})?)?(?:[eE][+-]?{_DIGITS})?")
 _LONGEST: Final = 2000
 """Characters of a hexadecimal, octal or binary number: to convert one costs more than it is long."""

@@ -190,5 +190,6 @@ def _behind(table: XmlTable, lexicon: Lexicon) -> re.Pattern[str]:
     groups: list[str] = []
     for tags in (table.param_end, table.call_end, table.block_end):
         forms = "|".join(re.escape(lexicon.form(tag)) for tag in tags)
-        groups.append(f"(?:{forms})?+[ \t\r\n]*+")
+        # Not "?+": up to 3.11.3 Python goes on inside the form that began and failed.
+        groups.append(f"(?:{forms})?[ \t\r\n]*+")
     return re.compile("[ \t\r\n]*+" + "".join(groups))
