@@ -94,8 +94,10 @@ def commands(
     context = click.Context(command, parent, name, **settings)
     yield context
     if isinstance(command, click.Group):
-        for below in sorted(command.commands):
-            yield from commands(command.commands[below], below, context)
+        for name in sorted(command.list_commands(context)):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, name, context)
 
 
 def commands_page() -> str:

@@ -10,6 +10,7 @@ from replay.report import RunReport, Summary, Unreadable, exit_code, from_json, 
 from replay.resolve import Parser, resolve
 from replay.result import SessionResult
 from replay.run import Replayer
+from replay.sides import Both
 from replay.split import parse_splits, regroup
 from replay.terminal import print_report
 from replay.upstream_diff import Told
@@ -20,6 +21,7 @@ __all__ = [
     "DEPTHS",
     "VERDICTS",
     "BadSplit",
+    "Both",
     "Comparer",
     "Depth",
     "Derived",

@@ -17,13 +17,15 @@ import msgspec
 
 from replay.errors import ReplayError
 from replay.result import SessionResult, Signature
-from replay.signature import in_words
+from replay.signature import EARLIER, in_words
 from replay.verdict import Depth, Mark, Verdict
 
 _WIDE: Final = 36
 """Bytes of a session: 16 name it, 16 are the hash of its message, 4 the number of its profile."""
 _NO_MESSAGE: Final = bytes(16)
 _ID: Final = re.compile(r"[0-9a-f]{32}")
+_LAYERS: Final = ("message", "semantic", "timing", "chunk", "frame", "upstream", "relay")
+"""In the order in which each is made of the one before."""
 
 
 class BadReport(ReplayError):
@@ -135,8 +137,8 @@ class Earlier:
         """The result with a verdict against the earlier one: ``same`` where message and all verdicts are, ``changed``
         where not, ``uncompared`` where it has no such session, or nothing to compare on a side.
 
-        What the replay says of the record stays in ``first`` and ``differences`` of what changed; a note says how both
-        compared with it; ``marks_before`` are those of the earlier replay.
+        What the replay says of the record stays in ``first`` and ``differences`` of what changed; the signature says
+        how both compared with it; ``marks_before`` are those of the earlier replay.
         """
         found = self._found(_key(result.session), _message(result.message))
         if found is None:
@@ -248,11 +250,17 @@ def _message(text: str) -> bytes:
 
 def _profile(result: SessionResult | _Session) -> Profile:
     return Profile(
-        result.verdict, result.track, tuple(sorted(result.layers.items())), tuple(sorted(result.splits.items())),
+        result.verdict, result.track, tuple(sorted(result.layers.items(), key=_rank)),
+        tuple(sorted(result.splits.items())),
         result.split_groups, bool(result.unreplayed or result.uncompared),
         "" if result.error is None else result.error.type,
         "" if result.signature is None else in_words(result.signature), result.marks, result.parser,
     )  # fmt: skip
+
+
+def _rank(layer: tuple[str, Verdict]) -> tuple[int, str]:
+    name = layer[0]
+    return (_LAYERS.index(name) if name in _LAYERS else len(_LAYERS)), name
 
 
 def _verdicts(profile: Profile) -> tuple[Any, ...]:
@@ -283,27 +291,33 @@ def _told(
 
 
 def _notes(before: Profile, after: Profile, equal: bool) -> Iterator[str]:
-    yield f"earlier: {_words(before)}; now: {_words(after)}"
-    for name in ("layers", "splits"):
-        mine: dict[str, Verdict] = dict(getattr(before, name))
-        theirs: dict[str, Verdict] = dict(getattr(after, name))
-        for key in sorted({*mine, *theirs}):
-            if mine.get(key) != theirs.get(key):
-                yield f"{name[:-1]} {key}: {mine.get(key, 'none')} → {theirs.get(key, 'none')}"
+    """What else is not as it was, in the order in which layers follow from each other."""
+    layers = _moves(before.layers, after.layers)
+    if layers:
+        yield f"by layer: {layers}"
+    splits = _moves(before.splits, after.splits)
+    if splits and {*dict(before.splits), *dict(after.splits)} != {"recorded"}:
+        yield f"by split: {splits}"
     if equal:
         yield "the message is the same"
 
 
+def _moves(before: tuple[tuple[str, Verdict], ...], after: tuple[tuple[str, Verdict], ...]) -> str:
+    """``message was same, now changed``, of each that has another verdict; of a side that failed there are none."""
+    now = dict(after)
+    return "; ".join(f"{name} was {was}, now {now[name]}" for name, was in before if now.get(name, was) != was)
+
+
 def _words(profile: Profile) -> str:
     """How a side compares with the record."""
-    return f"{profile.verdict} ({profile.words})" if profile.words else profile.verdict
+    if not profile.words or profile.words.startswith(profile.verdict):
+        return profile.words or profile.verdict
+    return f"{profile.verdict}: {profile.words}"
 
 
 def _signature(before: Profile, after: Profile, result: SessionResult) -> Signature:
     """From what to what."""
-    now = result.signature
-    kind = "message" if now is None else now.kind
+    kind = "message" if result.signature is None else result.signature.kind
     return Signature(
-        verdict="changed", kind=kind, layer="message", recorded=_words(before), replayed=_words(after),
-        state="" if now is None else now.state, marker="" if now is None else now.marker,
+        verdict="changed", kind=kind, layer=EARLIER, recorded=_words(before), replayed=_words(after)
     )  # fmt: skip

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from replay.derive import Derived, Track, derive_layers
+from replay.derive import Derived, Once, Track, derive_layers
 from replay.errors import ReplayError
 from replay.verdict import DEPTHS, Depth, Divergence, Verdict
 from stages.catalog import Layers
 from stages.errors import StagesError
 from stages.events import AbortInput, ErrorInput, Input, Layer, UsageInput
 from store import codec
-from store.api import Digest, State, Trace
+from store.api import Digest, Rows, State, Trace
 
 _DERIVED: tuple[Layer, Layer, Layer] = ("semantic", "chunk", "frame")
 
@@ -37,7 +37,7 @@ class Baseline(msgspec.Struct):
         layers: dict[str, Verdict] = {}
         first: Divergence | None = None
         for layer in _DERIVED[: max(1, DEPTHS.index(depth))]:
-            have, want = codec.digest(derived.track(layer).events), self.digests.get(f"served/{layer}")
+            have, want = derived.track(layer).digest(), self.digests.get(f"served/{layer}")
             layers[layer] = "same" if have == want else "changed"
             if have != want and first is None:
                 detail = "only digests were recorded: which event differs is unknown"
@@ -82,16 +82,18 @@ def baseline(
 
 def tracked(trace: Trace, name: str, layer: Layer, above: Track | None = None) -> Track:
     """A recorded layer as a track. ``above``: the layer before it; None: that is the engine's."""
-    track = Track(trace.events(name, layer), lambda: trace.causes(name, layer), lambda: steps())
+    records = trace.records.get((name, layer), ())
+    events = records if isinstance(records, Rows) else [record.event for record in records]
+    causes = Once(lambda: trace.causes(name, layer))
 
     def steps() -> list[int]:
         if above is None:
-            return track.causes
+            return causes()
         before = above.steps
-        known = len(before)
-        return [before[cause] if 0 <= cause < known else -1 for cause in track.causes]
+        known = range(len(before))
+        return [before[cause] if cause in known else -1 for cause in causes()]
 
-    return track
+    return Track(events, causes, steps)
 
 
 def _recorded(trace: Trace, depth: Depth) -> Derived:
@@ -136,6 +138,6 @@ def _lean(
         derived = derive_layers(trace.opening, inputs, stages, depth=depth)
     if not digests:
         return Baseline(derived, digests, flush, unproven)
-    if all(codec.digest(derived.track(layer).events) == digests.get(f"served/{layer}") for layer in layers):
+    if all(derived.track(layer).digest() == digests.get(f"served/{layer}") for layer in layers):
         return Baseline(derived, digests, flush, ("recorded lean: derived again, and equal to the recorded digests",))
     return Baseline(None, digests, flush, ("recorded lean: the stages of today do not give the recorded digests",))

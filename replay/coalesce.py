@@ -27,6 +27,7 @@ from stages.events import (
     Refusal,
     Src,
     Tick,
+    TimingInput,
     Tokens,
     Usage,
 )
@@ -34,7 +35,7 @@ from stages.events import (
 TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments"))
 
 _DELTAS = frozenset((Reasoning, Content, Refusal, CallArguments, Marker, Dropped))
-_SESSION = frozenset((Usage, Failure, End))
+_SESSION = frozenset((Usage, Failure, End, TimingInput))
 
 Lane: TypeAlias = tuple[str, int]
 """What has an order of its own: a choice's text, tokens and faults, ticks, and what concerns the whole session."""

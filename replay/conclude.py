@@ -18,11 +18,10 @@ from replay.upstream_layers import stages_of
 from replay.verdict import Mark
 from stages import catalog
 from stages.catalog import Layers
-from stages.events import Input, Layer, TokensInput
+from stages.events import Layer, TokensInput
 from stages.message import Message
 from stages.opening import Opening
-from store import codec
-from store.api import Trace
+from store.api import Rows, Trace
 
 _DERIVED: tuple[Layer, Layer, Layer] = ("semantic", "chunk", "frame")
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -87,7 +86,7 @@ class _Steps(Sequence[int]):
 
 def faults(session: Session, before: Derived | None, after: Derived) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The codes that appeared, and those that went. Another engine's parser tells none."""
-    if before is None or session.foreign or before.semantic.events == after.semantic.events:
+    if before is None or session.foreign or after.semantic.share(before.semantic):
         return (), ()
     named = session.opening.ask.named
     mine, theirs = (
@@ -133,14 +132,17 @@ def result_of(
     result = SessionResult(
         session=opening.session, source=source, track=track, baseline=baseline, state=info.state, mode=info.mode,
         model=opening.model, parser=layers.parts["parser"].id if layers else "",
-        stages=_stages(opening, layers) if layers else {}, tokens=_tokens(trace.events("input", "engine")),
+        stages=_stages(opening, layers) if layers else {}, tokens=_tokens(trace),
         **{name: getattr(found, name) for name in found.__struct_fields__},
     )  # fmt: skip
     return msgspec.structs.replace(result, digest=_digest(result, None if foreign else derived))
 
 
-def _tokens(inputs: Sequence[Input]) -> int:
-    return sum([len(event.ids) or 1 for event in inputs if isinstance(event, TokensInput)])
+def _tokens(trace: Trace) -> int:
+    records = trace.records.get(("input", "engine"), ())
+    inputs = records.events if isinstance(records, Rows) else [record.event for record in records]
+    steps = [event.ids for event in inputs if event.__class__ is TokensInput]
+    return sum(map(len, steps)) + steps.count(())
 
 
 def _stages(opening: Opening, layers: Layers) -> dict[str, tuple[str | None, str | None]]:
@@ -172,5 +174,5 @@ def _digest(result: SessionResult, derived: Derived | None) -> str:
         result.split_pair and [result.split_pair.groups, result.split_pair.other],
     ]  # fmt: skip
     if error is None and derived is not None and result.verdict != "same":
-        told += [codec.digest(derived.track(layer).events).sha256 for layer in _DERIVED]
+        told += [derived.track(layer).digest().sha256 for layer in _DERIVED]
     return hashlib.sha256(_encode(told)).hexdigest()

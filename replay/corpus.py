@@ -8,6 +8,7 @@ from math import inf
 from os.path import realpath
 from typing import Any, TypeAlias
 
+from replay import arguments
 from replay.custom import Comparer, Ignore
 from replay.errors import ReplayError
 from replay.mass.batches import Finder
@@ -19,7 +20,6 @@ from replay.report import RunReport
 from replay.resolve import Parser
 from replay.result import SessionResult
 from replay.run import RECORDED, Replayer
-from replay.split import check
 from replay.totals import Unreadable
 from replay.verdict import Depth
 from store.api import Trace
@@ -73,6 +73,9 @@ def run_replay(
         raise ReplayError(f"{jobs} jobs and {time_limit:g} s: both must be above 0, and finite")
     if not all(sessions):
         raise ReplayError("a session without a name: give an id, or the start of one")
+    if compare is not None:
+        arguments.function(compare, "comparer", named=True)
+    ignore = arguments.rules(ignore, named=True)
     against = baseline if isinstance(baseline, str) and baseline.endswith(".json") else None
     other = None if against is not None or baseline == RECORDED else baseline
     unnamed = [each for each in (parser, other, compare, *ignore) if each is not None and not isinstance(each, str)]
@@ -81,24 +84,30 @@ def run_replay(
             f"{_name(unnamed[0])} is an object, which other processes and later runs cannot have: name it, as in "
             "file.py:Attr, or use one job, and nothing to resume"
         )
+    once, others = _once(sources)
     plan = Plan(
-        sources=_once(sources), sessions=tuple(sessions), parser=_name(parser),
-        splits=tuple(check(split) for split in splits), layer="message" if compare is not None or ignore else layer,
+        sources=once, sessions=tuple(sessions), parser=_name(parser),
+        splits=arguments.splits(splits), layer="message" if compare is not None or ignore else layer,
         track=track, baseline=_name(other),
         against=against, cut=cut, compare=_name(compare), ignore=tuple(_name(rule) or "" for rule in ignore),
         peer_python=tuple(peer_python), tokenizer=tokenizer, time_limit=time_limit,
     )  # fmt: skip
     make = partial(plan.replayer, Given(parser, other, compare, tuple(ignore))) if unnamed else None
-    run = Run(plan, jobs, make=make, fail_fast=fail_fast, on_result=on_result, on_progress=on_progress)
+    run = Run(plan, jobs, make=make, fail_fast=fail_fast, on_result=on_result, on_progress=on_progress, again=others)
     return run.report(resume)
 
 
-def _once(sources: Sequence[str]) -> tuple[str, ...]:
-    """Each source once, by the first of its names."""
+def _once(sources: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Each source once, by the first of its names; the other names."""
     named: dict[str, str] = {}
+    again: list[str] = []
     for source in sources:
-        named.setdefault(realpath(source) if source else "", source)
-    return tuple(named.values())
+        path = realpath(source) if source else ""
+        if path in named:
+            again.append(source)
+        else:
+            named[path] = source
+    return tuple(named.values()), tuple(again)
 
 
 def _name(each: Any) -> str | None:

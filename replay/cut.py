@@ -31,6 +31,8 @@ from replay.verdict import ORACLES, Oracle, worst
 from stages.events import FinishInput, Input, PromptInput, TokensInput, UsageInput
 from stages.stage import Machine
 
+CUT_SHORT = "cut short at "
+"""How a note begins that says at how many places something is wrong."""
 FOREIGN_CUTS = 64
 """Places at which a session is cut for another engine's parser, evenly spaced."""
 VISITS = 1_000_000
@@ -107,7 +109,7 @@ class _Report:
     def made(self, count: int, notes: tuple[str, ...]) -> Cuts:
         """All of it."""
         told = tuple(
-            f"cut at {count} tokens: {'the parser fails' if kind == 'failed' else f'`{kind}` is broken'} at {times}"
+            f"{CUT_SHORT}{count} places: {'the parser fails' if kind == 'failed' else f'`{kind}` is broken'} at {times}"
             for kind, times in self.times.items()
         )
         order = sorted(self.first.values(), key=lambda breach: ORACLES.index(breach.oracle))
@@ -160,6 +162,10 @@ class _Lab:
         self.notes: tuple[str, ...] = ()
         self._whole: Track | None = None
 
+    def end(self, cut: int) -> str:
+        """A cut in words."""
+        return f"ended after token {cut} of {self.count - 1}" if cut else "ended before its first token"
+
     def step(self, cut: int) -> int:
         """The recorded input behind which a cut is."""
         return self.seqs[self.ends_at[cut] - 1] if self.ends_at[cut] else -1
@@ -188,14 +194,14 @@ class _Lab:
         chosen = list(range(self.count))
         if self.count > most:
             chosen = sorted({at * (self.count - 1) // (most - 1) for at in chosen[:most]})
-            self.notes += (f"cut at {len(chosen)} of its {self.count} places: every cut takes a run of its own",)
+            self.notes += (f"only {len(chosen)} of {self.count} places were tried: every cut takes a run of its own",)
         for done, cut in enumerate(chosen, 1):
             inputs = self.inputs(cut)
             self.report.add(*self.wrong(cut, inputs, [regroup(inputs, "one", self.session.opening.tokenizer)]))
             failed = self.report.failed
             if self.foreign and failed is not None and failed.type in ENDED and done < len(chosen):
                 # Each such cut may take as long as a session.
-                self.notes += (f"not cut at {len(chosen) - done} more places: its worker ended",)
+                self.notes += (f"{len(chosen) - done} more places were not tried: its worker ended",)
                 return self.report.made(done, self.notes)
         return self.report.made(len(chosen), self.notes)
 
@@ -209,14 +215,14 @@ class _Lab:
             return [self._placed(cut, failed)]
         found: list[StageFailure | Breach] = [*self.broken(cut, inputs, track.events, track.steps)]
         if not self._causal(cut, track):
-            detail = "what it sends before the cut depends on what comes behind it"
+            detail = f"{self.end(cut)}: what is sent before that depends on what would have come"
             found.append(Breach("retracted", detail, step=self.step(cut), split=f"cut:{cut}"))
         for other in others:
             second, failed = self.run(other)
             if failed is not None:
                 found.append(self._placed(cut, failed))
             elif told := apart(self.session, track, second):
-                detail = f"the message depends on the split: {in_words(told[0])}"
+                detail = f"{self.end(cut)}: the message depends on the split: {in_words(told[0])}"
                 found.append(Breach("split", detail, told[0].choice, self.step(cut), f"cut:{cut}"))
         return found
 
@@ -225,12 +231,17 @@ class _Lab:
         opening = self.session.opening
         messages = Track(events, steps, steps).messages(named=opening.ask.named)
         found = breaches(opening, inputs, events, steps, messages)
-        return [msgspec.structs.replace(item, step=self.step(cut), split=f"cut:{cut}") for item in found]
+        return [
+            msgspec.structs.replace(
+                item, detail=f"{self.end(cut)}: {item.detail}", step=self.step(cut), split=f"cut:{cut}"
+            )
+            for item in found
+        ]
 
     def _placed(self, cut: int, failed: StageFailure) -> StageFailure:
         """A failure, told by the record's seqs."""
         step = self.seqs[failed.step] if 0 <= failed.step < self.ends_at[cut] else self.step(cut)
-        return msgspec.structs.replace(failed, step=step, input=f"{failed.input} (cut:{cut})")
+        return msgspec.structs.replace(failed, step=step, input=f"{failed.input} ({self.end(cut)})".lstrip())
 
     def _causal(self, cut: int, track: Track) -> bool:
         """What was sent before the cut is what is sent there without one."""

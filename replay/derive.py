@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from operator import sub
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -19,6 +21,8 @@ from stages.events import Input, Layer, Semantic
 from stages.message import Message, collect
 from stages.opening import Opening
 from stages.stage import Chain, Stage, run_steps
+from store import codec
+from store.api import Digest, Rows
 
 Assemble: TypeAlias = Callable[[Opening, Parser | None], Layers]
 """The stages of a session under a parser; ``stages.catalog.layers`` is the one that serving uses."""
@@ -48,17 +52,46 @@ Numbers: TypeAlias = list[int] | Callable[[], list[int]]
 """Seqs, or what makes them when they are first asked for."""
 
 
+class Once:
+    """What a function gives, asked for once. A track's seqs that follow from others of its own are made of it: a track
+    that its own functions knew would not go before the collector comes, with all its events."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], list[int]]) -> None:
+        self._make = make
+        self._made: list[int] | None = None
+
+    def __call__(self) -> list[int]:
+        """What it gives. Nobody changes the list."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
 class Track:
     """One layer: its events; beside each, in ``causes``, the seq in the layer before, and in ``steps`` the seq of the
-    engine-layer input that it came from in the end (-1: nothing that is known)."""
+    engine-layer input that it came from in the end (-1: nothing that is known).
 
-    __slots__ = ("_causes", "_said", "_steps", "events")
+    ``events`` may be records as a store gives them: they are decoded when somebody asks for more than whether they are
+    equal. Raises then what they raise.
+    """
 
-    def __init__(self, events: list[Any], causes: Numbers, steps: Numbers) -> None:
-        self.events = events
+    __slots__ = ("_causes", "_data", "_events", "_said", "_steps")
+
+    def __init__(self, events: list[Any] | Rows, causes: Numbers, steps: Numbers) -> None:
+        self._events = events
         self._causes = causes
         self._steps = steps
         self._said: dict[bool, list[Message]] = {}
+        self._data: bytes | None = None
+
+    @property
+    def events(self) -> list[Any]:
+        """See the class. Nobody changes the list."""
+        if isinstance(self._events, Rows):
+            self._events = self._events.events
+        return self._events
 
     @property
     def causes(self) -> list[int]:
@@ -80,19 +113,44 @@ class Track:
             self._said[named] = collect(self.events, named=named)
         return self._said[named]
 
+    def data(self) -> bytes:
+        """The canonical bytes of the events; see ``store.codec.encode``, also for what it raises."""
+        if self._data is None:
+            self._data = codec.encode(self.events)
+        return self._data
+
+    def digest(self) -> Digest:
+        """See ``store.codec.digest``, also for what it raises."""
+        rolling = codec.RollingDigest()
+        rolling.add(len(self.events), self.data())
+        return rolling.value()
+
     def share(self, other: Track) -> bool:
         """Whether the other has equal events; then both have one list of them from here on, which is quick to compare
         again, and say one message."""
+        if self._events is other._events:
+            return True
+        stored = other._events.data() if isinstance(other._events, Rows) else None
+        if stored is not None and self._encodes_to(stored):
+            # Events that are stored as the same bytes are equal: the others need not be decoded.
+            other._events, other._said, other._data = self._events, self._said, self._data
+            return True
         if self.events != other.events:
             return False
-        self.events, self._said = other.events, other._said
+        self._events, self._said, self._data = other._events, other._said, other._data
         return True
+
+    def _encodes_to(self, stored: bytes) -> bool:
+        try:
+            return self.data() == stored
+        except Exception:  # whatever a user's parser put into a field
+            return False
 
     def cut(self, keep: int) -> None:
         """Keep only the first events."""
         self._causes, self._steps = self.causes[:keep], self.steps[:keep]
-        self._said = {}
-        self.events = self.events[:keep]
+        self._events = self.events[:keep]
+        self._said, self._data = {}, None
 
 
 class Derived(msgspec.Struct):
@@ -141,7 +199,7 @@ def derive(
 
 def derive_layers(opening: Opening, inputs: Iterable[Input], layers: Layers, *, depth: Depth = "frame") -> Derived:
     """Like ``derive``, with all stages given. ``depth``: layers below it stay empty."""
-    given = list(inputs)
+    given = inputs if isinstance(inputs, list) else list(inputs)
     ran = _run(layers.semantic, "semantic", opening, given, None)
     semantic, failed = ran.track, ran.failed
     chunk, frame = Track([], [], []), Track([], [], [])
@@ -242,28 +300,28 @@ def _prepared(stage: Stage[Any, Any], opening: Opening, events: Sequence[Any]) -
 def _track(out: list[Any], ends: list[int], above: Callable[[], Sequence[int]] | None) -> Track:
     """``ends``: how many events there were after each step; ``above``: makes the steps of the layer before."""
     size = len(out)
-
-    def steps() -> list[int]:
-        if above is None:
-            return track.causes
-        before = above()
-        return [before[cause] for cause in track.causes]
-
-    track = Track(out, lambda: _causes(ends, size), steps)
-    return track
+    causes = Once(lambda: _causes(ends, size))
+    return Track(out, causes, causes if above is None else lambda: list(map(above().__getitem__, causes())))
 
 
 def _causes(ends: list[int], size: int) -> list[int]:
     """The cause of each of the first ``size`` events."""
+    more = list(map(sub, ends, chain((0,), ends)))
+    if more and min(more) < 0:
+        return _taken_back(ends, size)
+    causes = list(chain.from_iterable(map(repeat, range(len(ends)), more)))
+    del causes[size:]
+    return causes
+
+
+def _taken_back(ends: list[int], size: int) -> list[int]:
+    """The same where a step takes back what was given before, as a user's parser may."""
     causes: list[int] = []
-    add = causes.append
     done = 0
     for seq, end in enumerate(ends):
-        if end == done + 1:
-            add(seq)
-        elif end > done:
+        if end > done:
             causes += [seq] * (end - done)
-        elif end < done:  # a user's parser took back what it had given
+        else:
             del causes[end:]
         done = end
     del causes[size:]

@@ -12,6 +12,7 @@ from replay.custom import NONE, Custom
 from replay.derive import Derived, Track, run
 from replay.locate import changed, moved, raw, settled
 from replay.message_diff import differences, shortened
+from replay.message_place import place as message_place
 from replay.verdict import Depth, Difference, Divergence, Verdict, worst
 from stages.catalog import Layers
 from stages.events import Input, Layer
@@ -81,7 +82,9 @@ def _messages(session: Session, a: Track, b: Track) -> Comparison:
     message = () if _equal(session, a, b) else said(session, a, b)
     if not message:
         return Comparison({"message": "same"}, "same", None, ())
-    _, place = _semantic(session, a, b)
+    place = message_place(session.inputs, a, b, message) if session.custom.given else None
+    if place is None or place.seq < 0:
+        _, place = _semantic(session, a, b)
     return Comparison({"message": "changed"}, "changed", place and _told(place, message), message)
 
 
@@ -104,13 +107,15 @@ def _below(
     """The verdict on the chunk or frame layer. ``above``: the one on the layer before; ``message``: the message
     differs."""
     a, b = recorded.track(layer), replayed.track(layer)
+    # Looked at first, for it nearly always makes the recorded events, which then need not be decoded.
+    follows = above != "same" and _follows(session, layer, recorded)
     if _equal(session, a, b):
         # Where the layer above differs, its numbers do too: then the engine's steps are what is comparable.
         ours, theirs = (a.causes, b.causes) if above == "same" else (a.steps, b.steps)
         if prefix(ours, theirs):
             return "same", None
         return "moved", raw(session.inputs, layer, a, b, "cause" if prefix(a.steps, b.steps) else "timing")
-    if above == "same" or not _follows(session, layer, recorded):
+    if not follows:
         if layer == "chunk":
             return _classified(session, layer, a, b)
         return "changed", raw(session.inputs, layer, a, b, "frame")
@@ -136,7 +141,7 @@ def _follows(session: Session, layer: Layer, recorded: Derived) -> bool:
     have = recorded.track(layer)
     if session.open:
         return prefix(have.events, made.events) and prefix(have.causes, made.causes)
-    return have.events == made.events and have.causes == made.causes
+    return made.share(have) and have.causes == made.causes
 
 
 def _classified(session: Session, layer: Layer, a: Track, b: Track) -> tuple[Verdict, Divergence]:

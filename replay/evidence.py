@@ -39,19 +39,21 @@ from stages.protocols.rules import (
 from stages.protocols.rules import Sent as Taken
 from stages.sse import FRAMER
 from stages.stage import fold
-from store.api import Trace
+from store.api import Rows, Trace
 
 _CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """The fields of requests that bound what is generated, in the order in which they count."""
 
 
 def evidence_of(
-    trace: Trace, *, effort: bool = False, keep_alive: float = 0.0, seen: frozenset[str] = frozenset()
-) -> Evidence:
+    trace: Trace, *, effort: bool = False, keep_alive: float = 0.0, seen: frozenset[str] = frozenset(),
+    like: Evidence | None = None,
+) -> Evidence:  # fmt: skip
     """The evidence of the response that a session served. Frame numbers are those of the recorded frames.
 
     ``effort``: also what takes another run of the encoder, and the rules that take their time; ``keep_alive``: seconds
-    between comments that a stream was promised, 0 for none; ``seen``: request ids of other responses. A lean session's
+    between comments that a stream was promised, 0 for none; ``seen``: request ids of other responses; ``like``: that of
+    another response to the same inputs, which tells the same of the engine. A lean session's
     layers are derived first: raises ReplayError where the recorded ones cannot be had again, UnknownName for a protocol
     that is not known.
     """
@@ -71,7 +73,7 @@ def evidence_of(
         request=_request(opening),
         http=_http(opening, frames, seen),
         writes=_writes(frames, times, ended, keep_alive if own and opening.ask.stream else 0.0),
-        engine=_engine(opening, inputs) if ended else None,
+        engine=(_engine(opening, inputs) if like is None else like.engine) if ended else None,
         meant=collect(semantic, named=opening.ask.named) if own and ended else None,
         whole=_whole(opening, semantic) if own and effort and ended else None,
         replayed=_encoded(opening, semantic) if own and effort and ended else None,
@@ -93,6 +95,8 @@ def _layers(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
     if trace.info.mode == "full":
         records = trace.records.get(("served", "frame"), [])
         semantic = trace.events("served", "semantic")
+        if isinstance(records, Rows):
+            return semantic, records.events, records.ats
         return semantic, [record.event for record in records], [record.at for record in records]
     opening = trace.opening
     inputs = trace.records.get(("input", "engine"), [])

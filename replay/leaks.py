@@ -2,9 +2,10 @@
 
 Markup is told from letters by ids: a special token that the model wrote, not the same letters spelled by ordinary
 tokens. An added token that is not special (``<tool_call>`` of a Qwen) may as well be text, so it counts only where it
-is a literal of the recorded parser's format, and not inside arguments. Where an engine gives no ids, what counts is
-what begins and ends reasoning, calls and messages, outside arguments, and only where the same choice had it consumed
-as a marker elsewhere.
+is a literal of the recorded parser's format, and not inside arguments. Reasoning may think of calls: their tokens do
+not count there; and strings of arguments may hold any token of the format. Where an engine gives no ids, what counts is
+what begins and ends reasoning, calls and messages, outside arguments, and only where the same choice had it consumed as
+a marker elsewhere.
 """
 
 from __future__ import annotations
@@ -121,22 +122,23 @@ class _Leaks:
         may = _may_be_text(self._opening)
         literals = frozenset(markers_of(self._opening))
         anywhere = {text for number, text in wrote.items() if number in known.special and text not in may}
-        prose = anywhere | {text for text in wrote.values() if text in literals}
-        said = _counted(texts, anywhere, prose)
+        prose = anywhere | {text for text in wrote.values() if text in literals and text not in may}
+        calls = _calls(self._opening)
+        said = _counted(texts, anywhere.difference(literals, calls), prose, prose.difference(calls))
         if said:
-            spelled = _spelled(own, {text: number for number, text in wrote.items()}, set(said))
+            spelled = _spelled(own, wrote, set(said))
             for text, (field, times) in said.items():
                 if times > spelled.get(text, 0):
                     yield self._breach(choice, text, field)
                     return
 
     def _by_text(self, choice: int, texts: Texts) -> Iterator[Breach]:
-        literals = _outer(self._opening)
+        literals, calls = _outer(self._opening), _calls(self._opening)
         consumed = {
             text for event in self._events
             if event.__class__ is Marker and event.choice == choice and (text := event.text.strip()) in literals
         }  # fmt: skip
-        for text, (field, _) in _counted(texts, set(), consumed).items():
+        for text, (field, _) in _counted(texts, set(), consumed, consumed.difference(calls)).items():
             yield self._breach(choice, text, field)
             return
 
@@ -161,10 +163,11 @@ def _texts(message: Message) -> Texts:
     return texts
 
 
-def _counted(texts: Texts, anywhere: set[str], prose: set[str]) -> dict[str, tuple[str, int]]:
-    """How often which marker is said, and the field that says it first. ``anywhere``: those that count in all fields;
-    ``prose``: those that count outside arguments."""
-    finds = {field: _finder(frozenset(anywhere if field == "arguments" else prose)) for field, _ in texts}
+def _counted(texts: Texts, given: set[str], prose: set[str], thought: set[str]) -> dict[str, tuple[str, int]]:
+    """How often which marker is said, and the field that says it first. ``given``: those that count in
+    arguments, ``thought``: in reasoning, which may think of calls; ``prose``: elsewhere."""
+    counts = {"arguments": given, "reasoning": thought}
+    finds = {field: _finder(frozenset(counts.get(field, prose))) for field, _ in texts}
     said: dict[str, tuple[str, int]] = {}
     for field, text in texts:
         find = finds[field]
@@ -179,15 +182,13 @@ def _finder(texts: frozenset[str]) -> re.Pattern[str] | None:
     return re.compile(trie(sorted(texts), partial=False)) if texts else None
 
 
-def _spelled(own: list[TokensInput], ids: dict[str, int], texts: set[str]) -> dict[str, int]:
-    """How often ordinary tokens spell which of the texts."""
-    numbers = {ids[text]: text for text in texts}
+def _spelled(own: list[TokensInput], known: dict[int, str], texts: set[str]) -> dict[str, int]:
+    """How often ordinary tokens spell which of the texts. (Letters on both sides of a token that is shown nowhere stand
+    side by side.)"""
     parts: list[bytes] = []
     for event in own:
         if len(event.pieces) == len(event.ids):
-            parts += [
-                b"\0" if number in numbers else piece for number, piece in zip(event.ids, event.pieces, strict=True)
-            ]
+            parts += [b"" if number in known else piece for number, piece in zip(event.ids, event.pieces, strict=True)]
         else:
             parts.append(event.text.encode("utf-8", "replace"))
     whole = b"".join(parts).decode("utf-8", "replace")
@@ -195,8 +196,8 @@ def _spelled(own: list[TokensInput], ids: dict[str, int], texts: set[str]) -> di
     for event in own:
         if len(event.pieces) != len(event.ids):
             for number in event.ids:
-                if number in numbers:
-                    counts[numbers[number]] -= 1
+                if known.get(number) in texts:
+                    counts[known[number]] -= 1
     return counts
 
 
@@ -211,13 +212,21 @@ def _outer(opening: Opening) -> frozenset[str]:
 
 
 def _may_be_text(opening: Opening) -> frozenset[str]:
-    """Special tokens that are text in this session: those of calls, where the request allows none."""
+    """Tokens that are text in this session: those of calls, where the request allows none."""
     ask = opening.ask
     if ask.tools and ask.tool_choice != "none":
         return frozenset()
+    return _calls(opening)
+
+
+def _calls(opening: Opening) -> frozenset[str]:
+    """The tokens that the literals of calls are made of."""
     form = _format(opening)
-    literals = () if form is None or form.calls is None else form.calls.all()
-    return frozenset(text for text in opening.tokenizer.special if any(text in literal for literal in literals))
+    if form is None or form.calls is None:
+        return frozenset()
+    literals = tuple(form.calls.all())
+    tokens = (*opening.tokenizer.special, *opening.tokenizer.added)
+    return frozenset(text for text in tokens if any(text in literal for literal in literals))
 
 
 def _format(opening: Opening) -> Format | None:
@@ -226,4 +235,6 @@ def _format(opening: Opening) -> Format | None:
         parser = catalog.parser(opening.parser)
     except UnknownName:
         return None
-    return parser.format if isinstance(parser, Parser) else None
+    if not isinstance(parser, Parser):
+        return None
+    return parser.format.variant(opening.tokenizer) if parser.format.variant else parser.format

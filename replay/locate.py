@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
+import msgspec
+
 from replay.coalesce import Lane, Run
 from replay.derive import Track
 from replay.plain import byte_of, where
@@ -105,7 +107,22 @@ def _first(
     mine, theirs = min(spots, key=lambda spot: (_step(*spot), _seq(spot[0]), _seq(spot[1])))
     left = None if mine is None else mine[0].seqs[mine[0].part(mine[1])]
     right = None if theirs is None else theirs[0].seqs[theirs[0].part(theirs[1])]
-    return _at(inputs, layer, a[0], b[0], left, right)
+    found = _at(inputs, layer, a[0], b[0], left, right)
+    if mine is None or left is None or " at character " not in found.detail:
+        return found
+    # How the text was cut into events is chance: the character is counted in all of it.
+    path = found.detail.rpartition(" at character ")[0]
+    said = (event for event in a[0].events[:left] if layer == "semantic" and _alike(event, a[0].events[left]))
+    before = sum(len(event.text) for event in said) + mine[1] - mine[0].starts[mine[0].part(mine[1])]
+    told = f"{path} at character {before}" if layer == "semantic" and path == "text" else path
+    return msgspec.structs.replace(found, detail=told)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Two events bring the same text of a message."""
+    return one.__class__ is other.__class__ and (one.choice, getattr(one, "index", 0)) == (
+        other.choice, getattr(other, "index", 0)
+    )  # fmt: skip
 
 
 def moved(inputs: Sequence[Input], layer: Layer, a: Merged, b: Merged) -> Divergence:

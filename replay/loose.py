@@ -15,18 +15,26 @@ import msgspec
 
 from replay.derive import Track
 from replay.diff import Comparison, Session
+from replay.foreign.stage import is_foreign_name
 from replay.message_diff import differences, shortened
+from replay.message_place import place, words_of
 from replay.style import arguments_as, text_as
-from replay.text import describe, first_difference, tag
-from replay.verdict import MESSAGE_KINDS, STYLE, Depth, Difference, Divergence, MessageKind, Side, Verdict, worst
+from replay.verdict import MESSAGE_KINDS, STYLE, Depth, Difference, MessageKind, Verdict, worst
 from replay.visible import timing
-from replay.voice import Called, Voice, Words, voices
+from replay.voice import Voice, voices
 from stages.message import Message
+from stages.opening import Opening
+from store.api import SHADOW
 
 
 def is_foreign(stage: Any) -> bool:
     """The stage is another engine's parser."""
     return getattr(stage, "foreign", False) is True
+
+
+def is_foreign_track(track: str) -> bool:
+    """What is recorded there is another engine's parser's: that of a shadow."""
+    return track.startswith(SHADOW) and is_foreign_name(track.removeprefix(SHADOW))
 
 
 def compare(session: Session, recorded: Track, replayed: Track, depth: Depth = "frame") -> Comparison:
@@ -39,17 +47,33 @@ def compare(session: Session, recorded: Track, replayed: Track, depth: Depth = "
     if custom.compare is not None:
         found = custom.compared(before, after)
     else:
-        events = chain(recorded.events, replayed.events)
-        said = differences(before, after, events, session.opening.tokenizer)
-        found = custom.kept(_styled(said, recorded, replayed))
-    verdict: Verdict = "same"
-    if found:
-        verdict = "restyled" if all(item.kind in STYLE for item in found) else "changed"
+        found = custom.kept(_said(session.opening, recorded, replayed, before, after))
+    verdict = verdict_of(found)
     layers: dict[str, Verdict] = {"message": verdict}
-    first = place(session, recorded, replayed, found) if found else None
+    first = place(session.inputs, recorded, replayed, found) if found else None
     if verdict == "same" and depth != "message" and not custom.given:
         layers["timing"], first = timing(recorded, replayed, session.inputs)
     return Comparison(layers, worst(*layers.values()), first, found)
+
+
+def verdict_of(found: Sequence[Difference]) -> Verdict:
+    """That of messages with these differences."""
+    if not found:
+        return "same"
+    return "restyled" if all(item.kind in STYLE for item in found) else "changed"
+
+
+def said(opening: Opening, recorded: Track, replayed: Track) -> tuple[Difference, ...]:
+    """What the messages of two tracks of one session say otherwise."""
+    before, after = (bare(track.messages(named=opening.ask.named)) for track in (recorded, replayed))
+    return _said(opening, recorded, replayed, before, after)
+
+
+def _said(
+    opening: Opening, recorded: Track, replayed: Track, before: Sequence[Message], after: Sequence[Message]
+) -> tuple[Difference, ...]:
+    events = chain(recorded.events, replayed.events)
+    return _styled(differences(before, after, events, opening.tokenizer), recorded, replayed)
 
 
 def bare(messages: Sequence[Message]) -> list[Message]:
@@ -74,7 +98,7 @@ def _styled(found: Sequence[Difference], recorded: Track, replayed: Track) -> tu
     made: list[Difference] = []
     for item in found:
         one, other = before.get(item.choice, Voice()), after.get(item.choice, Voice())
-        mine, theirs = _words(item, one), _words(item, other)
+        mine, theirs = words_of(item, one), words_of(item, other)
         kind: MessageKind = item.kind
         if mine is not None and theirs is not None:
             if item.field in one.texts and text_as(mine, theirs)[2]:
@@ -83,55 +107,3 @@ def _styled(found: Sequence[Difference], recorded: Track, replayed: Track) -> tu
                 kind = "spelling"
         made.append(item if kind == item.kind else msgspec.structs.replace(item, kind=kind))
     return tuple(sorted(made, key=lambda item: (item.choice, MESSAGE_KINDS.index(item.kind))))
-
-
-def _words(item: Difference, voice: Voice) -> Words | None:
-    """The text that a difference is in; None: it is in no text."""
-    if item.field in voice.texts:
-        return voice.texts[item.field]
-    called = _called(item, voice)
-    return called.arguments if called is not None and item.kind in ("call_arguments", "spelling") else None
-
-
-def _called(item: Difference, voice: Voice) -> Called | None:
-    """The call that a difference is in."""
-    place = item.field.removeprefix("tool_calls[").partition("]")[0]
-    return voice.calls[int(place)] if place.isdecimal() and int(place) < len(voice.calls) else None
-
-
-def place(session: Session, recorded: Track, replayed: Track, found: Sequence[Difference]) -> Divergence:
-    """Where the first telling difference is: the events at which the sides part, where there are any."""
-    item = next((item for item in found if item.kind not in STYLE), found[0])
-    before, after = (voices(track.events).get(item.choice, Voice()) for track in (recorded, replayed))
-    one, other = _seq(item, before, after), _seq(item, after, before)
-    sides = [
-        None if seq is None else Side(seq, track.steps[seq], describe(track.events[seq]), tag(track.events[seq]))
-        for seq, track in ((one, recorded), (other, replayed))
-    ]
-    known = [side for side in sides if side is not None]
-    cause = min((side.cause for side in known), default=-1)
-    inputs = session.inputs
-    return Divergence(
-        layer="semantic", kind=item.kind, seq=known[0].seq if known else -1, cause=cause,
-        input=describe(inputs[cause]) if 0 <= cause < len(inputs) else "", choice=item.choice, detail=item.field,
-        recorded=sides[0], replayed=sides[1], worst=item.kind,
-    )  # fmt: skip
-
-
-def _seq(item: Difference, mine: Voice, theirs: Voice) -> int | None:
-    """The event of mine that brings what differs; None where nothing does."""
-    words, others = _words(item, mine), _words(item, theirs)
-    if words is not None:
-        at = words.at(first_difference(words.text, others.text if others is not None else ""))
-        return None if at is None else at[0]
-    if item.field == "finish_reason":
-        return None if mine.finish is None else mine.finish[1]
-    if item.field == "tool_calls":
-        # The first one that the other side has not, or calls otherwise.
-        same = zip(mine.calls, theirs.calls, strict=False)
-        place = next(
-            (at for at, (a, b) in enumerate(same) if a.name != b.name), min(len(mine.calls), len(theirs.calls))
-        )
-        return mine.calls[place].seq if place < len(mine.calls) else None
-    called = _called(item, mine)
-    return None if called is None else called.seq

@@ -10,7 +10,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -52,7 +55,7 @@ def breaches(
     events may be a foreign parser's, in any order. At most one breach for each choice and kind of thing that is wrong.
     Linear.
     """
-    found = _Order(steps).all(events)
+    found = [] if _orderly(events) else _Order(steps).all(events)
     for message in messages:
         found += _arguments(message, events, steps)
     return (*found, *leaked(opening, inputs, events, steps, messages))
@@ -92,6 +95,53 @@ def _differs(finding: Finding) -> bool:
 
 # --- retracted --------------------------------------------------------------------------------------------------------
 
+_CHOICE: Final = attrgetter("choice")
+_CALL: Final = attrgetter("choice", "index")
+
+
+def _orderly(events: Sequence[Any]) -> bool:
+    """Nothing is wrong: a quick look, run by run. False: look closely."""
+    live: set[int] = set()
+    over: set[int] = set()
+    begun: set[tuple[int, int]] = set()
+    calls: Counter[int] = Counter()
+    for kind, run in groupby([event for event in events if event.__class__ is not Tokens], type):
+        if kind in _TEXTS:
+            right = live.issuperset(map(_CHOICE, run))
+        elif kind is CallArguments:
+            right = begun.issuperset(map(_CALL, run))
+        else:
+            right = kind not in _Order.rare or all(_follows(event, live, over, begun, calls) for event in run)
+        if not right:
+            return False
+    return True
+
+
+def _follows(event: Any, live: set[int], over: set[int], begun: set[tuple[int, int]], calls: Counter[int]) -> bool:
+    """An event that changes what may be said next is right where it is. ``begun``: calls that have not ended."""
+    match event:
+        case Start():
+            right = event.choice not in live and event.choice not in over
+            live.add(event.choice)
+        case CallStart():
+            right = event.choice in live and event.index == calls[event.choice] and bool(event.name and event.id)
+            begun.add((event.choice, event.index))
+            calls[event.choice] += 1
+        case CallEnd():
+            right = (event.choice, event.index) in begun
+            begun.discard((event.choice, event.index))
+        case Finish():
+            right = event.choice in live
+            live.discard(event.choice)
+            over.add(event.choice)
+            begun.difference_update([call for call in begun if call[0] == event.choice])
+        case _:
+            right = True  # the end of all
+            over |= live
+            live.clear()
+            begun.clear()
+    return right
+
 
 class _Order:
     """Follows a stream as a client does."""
@@ -109,7 +159,7 @@ class _Order:
 
     def all(self, events: Sequence[Any]) -> list[Breach]:
         """What is wrong."""
-        live, rare, begun = self._live, self._rare, self._open
+        live, rare, begun = self._live, self.rare, self._open
         alive = -1
         """A choice that may speak: nearly always the one that does."""
         for seq, event in enumerate(events):
@@ -188,7 +238,7 @@ class _Order:
         self._over |= self._live
         self._live.clear()
 
-    _rare: Final[dict[type, Callable[[_Order, int, Any], None]]] = {
+    rare: Final[dict[type, Callable[[_Order, int, Any], None]]] = {
         Start: _start, CallStart: _call_start, CallEnd: _call_end, Finish: _finish, End: _end
     }  # fmt: skip
 

@@ -20,7 +20,7 @@ from replay.message_diff import differences
 from replay.result import SplitPair
 from replay.sizes import Histogram
 from replay.split import Cut, characters, joined_as, joins, tokens
-from replay.text import printable
+from replay.text import printable, readable
 from replay.verdict import STYLE, Difference
 from stages.events import Input, TokensInput
 
@@ -148,7 +148,7 @@ class _Search:
         return Smallest(
             SplitPair(
                 choice, _groups(mine), _groups(other), self._shown(choice, best, mine, other), seen[Joins(best)],
-                self._runs,
+                self._runs, (base[0], split),
             ),
             split, self._step(choice, best[0] - 1), whole,
         )  # fmt: skip
@@ -240,7 +240,11 @@ def _drawn(own: Sequence[TokensInput], near: Sequence[int], joined: Joins) -> st
 
 
 def _token(event: TokensInput) -> str:
-    text = b"".join(event.pieces).decode("utf-8", "backslashreplace") if event.pieces else event.text
-    if not text and event.ids:
-        return " ".join(f"#{number}" for number in event.ids)
+    runs = readable(b"".join(event.pieces)) if event.pieces else [(event.text, True)]
+    if not event.ids or any(text for text, _ in runs):
+        return "".join(_quoted(text) if whole else f"<{text}>" for text, whole in runs) or "''"
+    return " ".join(f"#{number}" for number in event.ids)
+
+
+def _quoted(text: str) -> str:
     return f"'{printable(text if len(text) <= _LETTERS else text[:_LETTERS] + '…')}'"

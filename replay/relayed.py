@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from replay import loose
+from replay import loose, message_place
 from replay.baseline import is_open, tracked
 from replay.clock import Clock
 from replay.derive import Derived, Track
@@ -69,6 +69,8 @@ def other(session: Session, trace: Trace, track: str, theirs: Track | None) -> O
     want = trace.info.digests.get(f"{track}/semantic")
     if want is None:
         return f"no track {track} was recorded"
+    if loose.is_foreign_track(track) and not loose.is_foreign(session.layers.parts["parser"]):
+        return f"only a digest of {track} was recorded, and another engine's events differ"
     return unknown(trace) or Other(_digested(session, track, want))
 
 
@@ -83,11 +85,15 @@ def against_served(trace: Trace, track: str) -> Told | str:
         if theirs is None:
             return "no track upstream was recorded"
         clock, name = Clock(trace.records.get(("input", "engine"), ())), track.removeprefix(SHADOW)
-        sides = Sides(theirs, made, clock, _name(name), trace.opening.tokenizer, _cut(trace))
+        foreign = loose.is_foreign_track(track)
+        sides = Sides(theirs, made, clock, _name(name), trace.opening.tokenizer, _cut(trace), foreign)
         return unknown(trace) or told_apart(sides, trace.events("input", "engine"))
     served = trace.events("served", "semantic")
     if not served:
         return "the session was recorded without its semantic layer"
+    if loose.is_foreign_track(track):
+        apart = loose.said(trace.opening, tracked(trace, "served", "semantic"), made)
+        return Told(loose.verdict_of(apart), apart)
     named = trace.opening.ask.named
     said = differences(collect(served, named=named), made.messages(named=named), served, trace.opening.tokenizer)
     return Told("changed" if said else "same", said)
@@ -208,7 +214,7 @@ def _upstream(session: Session, trace: Trace, theirs: Track) -> Other:
         found = custom.compared(loose.bare(theirs.messages(named=named)), loose.bare(made.messages(named=named)))
         if not found:
             return Told("same")
-        first = msgspec.structs.replace(loose.place(session, by_step, made, found), track="upstream")
+        first = msgspec.structs.replace(message_place.place(session.inputs, by_step, made, found), track="upstream")
         return Told("changed", found, first)
 
     return Other(judge, by_step)

@@ -29,7 +29,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     ``clusters``: sessions that differ in the same way, the largest first; ``families``: sessions by parser; ``paired``:
     what is wrong on both sides; ``lag``: of all sessions; ``unreadable``: at most 1000 of them, ``summary`` counts all.
     ``missing``: sessions of the earlier report that is the baseline which this run did not meet, of those that it was
-    to replay; at most 1000 ids, ``summary`` counts all. ``sessions``: read from a file as they are asked for, so ask
+    to replay; at most 1000 ids, ``summary`` counts all. ``counted_once``: sources, and files in them, that were given
+    more than once; at most 1000. ``sessions``: read from a file as they are asked for, so ask
     once for all of them.
     """
 
@@ -56,6 +57,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     lag: dict[int, int] = {}
     unreadable: tuple[Unreadable, ...] = ()
     missing: tuple[str, ...] = ()
+    counted_once: tuple[str, ...] = ()
     sessions: Sequence[SessionResult]
 
 
@@ -88,7 +90,7 @@ def concluded(tally: Tally, sessions: Sequence[SessionResult], read: Any, **fiel
         playhead=playhead_version(), summary=tally.summary(), digest=tally.digest.hex(),
         clusters=tally.clusters(read), families=tally.families(), paired=tally.paired(stats.paired),
         lag=dict(sorted(tally.lag.items())), unreadable=tally.unreadables(), missing=tally.missed(),
-        sessions=sessions, **fields,
+        counted_once=tally.counted_once(), sessions=sessions, **fields,
     )  # fmt: skip
 
 

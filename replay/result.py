@@ -42,7 +42,8 @@ class SplitPair(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Both have every token of ``choice`` in a step of its own, but for ``groups``: (first, end) token indexes that are
     one step in the first, and those of ``other`` in the second. ``shown``: the tokens around, in words, both ways;
-    ``differences``: what the second message says otherwise; ``runs``: replays that it took to find.
+    ``differences``: what the second message says otherwise; ``runs``: replays that it took to find; ``splits``: the
+    first grouping is this split, the second is like it but for some tokens, which are grouped as in the other split.
     """
 
     choice: int
@@ -51,6 +52,7 @@ class SplitPair(msgspec.Struct, frozen=True, omit_defaults=True):
     shown: tuple[str, str]
     differences: tuple[Difference, ...] = ()
     runs: int = 0
+    splits: tuple[str, str] = ("", "")
 
 
 class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):

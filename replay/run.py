@@ -9,19 +9,18 @@ from typing import Any
 
 import msgspec
 
-from replay import relayed
+from replay import arguments, relayed
 from replay.baseline import flush_of, is_open
 from replay.conclude import result_of
 from replay.custom import Comparer, Custom, Ignore
 from replay.derive import Assemble, StageFailure
 from replay.diff import Session
 from replay.errors import ParserNotFound, ReplayError
-from replay.loose import is_foreign
+from replay.loose import is_foreign, is_foreign_track
 from replay.resolve import Parser, resolve
 from replay.result import Finding, SessionResult, Signature
 from replay.sides import Both, Compared, Plan, against, paired, served
 from replay.sizes import Histogram
-from replay.split import check
 from replay.verdict import DEPTHS, VERDICTS, Depth, Verdict
 from stages import catalog
 from stages.catalog import Layers
@@ -94,10 +93,12 @@ class Replayer:
         self._track = track
         self._fail_fast = fail_fast
         self._assemble = assemble
-        self._custom = Custom(compare, tuple(ignore))
+        if compare is not None:
+            arguments.function(compare, "comparer")
+        self._custom = Custom(compare, arguments.rules(ignore))
         self._plan = Plan(
-            splits=tuple(check(split) for split in splits), depth="message" if self._custom.given else layer, cut=cut,
-            own=parser is None, track=track, histogram=tuple(histogram),
+            splits=arguments.splits(splits), depth="message" if self._custom.given else layer, cut=cut,
+            own=parser is None, track=track, histogram=arguments.histogram(histogram),
         )  # fmt: skip
         self._resolved: dict[str, Parser] = {}
 
@@ -143,7 +144,7 @@ class Replayer:
         if compared.derived is None:
             return None
         inputs = trace.events("input", "engine")
-        loose = track == "upstream" or _foreign(layers, base)
+        loose = track == "upstream" or is_foreign_track(track) or _foreign(layers, base)
         return Both([*inputs, *flush_of(trace, inputs)], compared.before, compared.derived.semantic, loose)
 
     def failed(self, trace: Trace, source: str, error: StageFailure) -> SessionResult:
@@ -157,7 +158,7 @@ class Replayer:
         told = error if layers is None else msgspec.structs.replace(error, stage=layers.parts["parser"].id)
         kind = Signature(verdict="failed", kind=error.type, layer=error.layer)
         return result_of(
-            trace, source, Finding(verdict="failed", error=told, marks=("failed",), signature=kind), layers,
+            trace, source, Finding(verdict="failed", error=told, marks=("failed", "differs"), signature=kind), layers,
             track=track if track != default else "", baseline="" if base is None else base.parts["parser"].id,
         )  # fmt: skip
 
@@ -170,7 +171,8 @@ class Replayer:
         opening = trace.opening
         inputs: list[Input] = trace.events("input", "engine")
         open = is_open(trace.info.state)
-        session = Session(opening, inputs, layers, open, len(inputs), self._custom, _foreign(layers, base))
+        foreign = _foreign(layers, base) or is_foreign_track(track)
+        session = Session(opening, inputs, layers, open, len(inputs), self._custom, foreign)
         if base is not None:
             return paired(plan, session, trace, base)
         if track == relayed.default_track(opening) == "served":

@@ -28,7 +28,6 @@ from replay.verdict import DEPTHS, Depth, Verdict, worst
 from stages.catalog import Layers
 from stages.events import Input, Semantic
 from stages.parse.parser import Parser as OurParser
-from store import codec
 from store.api import Trace
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -189,7 +188,7 @@ def _record(session: Session, trace: Trace) -> Callable[[Track], dict[str, Verdi
         recorded = tracked(trace, "served", "semantic")
         return lambda made: {"message": _told(session, recorded, made).verdict}
     want = None if session.open else trace.info.digests.get("served/semantic")
-    return lambda made: {"message": "same"} if codec.digest(made.events) == want else {}
+    return lambda made: {"message": "same"} if made.digest() == want else {}
 
 
 # --- what all of them do ----------------------------------------------------------------------------------------------
@@ -238,11 +237,12 @@ def _rules(
     ``clean``: the frames before were judged when they were recorded, and broke none."""
     if before is None or session.open or not after.frame.events:
         return {}, {}
-    if before.frame.events == after.frame.events:
+    if after.frame.share(before.frame):
         return known, known
-    theirs = rules_of.broken(trace, after)
+    judge = rules_of.Judge(trace)
+    theirs = judge.broken(after)
     # Rules may have been added since: what was clean then is judged again where that would tell a new breach.
-    return {} if clean and not theirs else rules_of.broken(trace, before), theirs
+    return {} if clean and not theirs else judge.broken(before), theirs
 
 
 def _conclude(found: Finding, session: Session, before: Half, derived: Derived, after: Half) -> None:
@@ -257,7 +257,7 @@ def _failed(session: Session, recorded: Derived | None, derived: Derived) -> Sta
     if derived.failed is None:
         if isinstance(first_of(session.layers.semantic), OurParser):
             return None
-        if recorded is not None and recorded.semantic.events == derived.semantic.events:
+        if recorded is not None and derived.semantic.share(recorded.semantic):
             return None
     events = derived.semantic.events
     if _sound(events) is None:

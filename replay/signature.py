@@ -7,7 +7,8 @@ of the format before it.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 from replay.derive import StageFailure, Track
 from replay.diff import Session
@@ -21,6 +22,8 @@ from stages.events import Input, TokensInput
 
 _NONE: Final = frozenset(("same", "uncompared", "restyled"))
 """Verdicts that are no kind of divergence."""
+EARLIER: Final = "earlier"
+"""The layer of what is not as an earlier report has it: both sides are signatures in words, each against the record."""
 
 
 def signature(
@@ -52,6 +55,10 @@ def signature(
 
 def in_words(signature: Signature) -> str:
     """A signature on one line: ``call lost, semantic: call_start → content · in call: name · after <tool_call>``."""
+    if signature.layer == EARLIER:
+        if signature.recorded == signature.replayed:
+            return f"{signature.recorded}, as before, but not in the same way"
+        return f"was {signature.recorded}; now {signature.replayed}"
     kind = signature.kind.replace("_", " ") or signature.verdict
     if signature.verdict == "failed":
         parts = [f"failed: {kind}{f' at {signature.replayed}' if signature.replayed else ''}"]
@@ -119,16 +126,30 @@ def _at(session: Session, layers: Layers, first: Divergence, recorded: Track | N
     """Where the sides part: where the model wrote what the event says, or else the input that caused it."""
     choice = first.choice or 0
     inputs = session.inputs
-    if not (0 <= first.cause < len(inputs) and isinstance(inputs[first.cause], TokensInput)):
-        return place_of(session.opening, layers, inputs, first.cause, choice)
+    came = 0 <= first.cause < len(inputs) and isinstance(inputs[first.cause], TokensInput)
     sides = ((recorded, first.recorded), (replayed, first.replayed)) if first.layer == "semantic" else ()
     for track, side in sides:
-        byte = None if track is None or side is None else byte_of(track, side.seq, choice)
-        if byte is not None:
-            place = place_of_byte(session.opening, layers, inputs, byte, choice)
-            if place is not None:
-                return place
+        if track is None or side is None or not 0 <= side.seq < len(track.events):
+            continue
+        byte = byte_of(track, side.seq, choice) if came else None
+        if byte is None and session.foreign:
+            byte = _written(inputs[: side.cause + 1], track.events[side.seq], choice)
+        place = None if byte is None else place_of_byte(session.opening, layers, inputs, byte, choice)
+        if place is not None:
+            return place
     return place_of(session.opening, layers, inputs, first.cause, choice)
+
+
+def _written(inputs: Sequence[Input], event: Any, choice: int) -> int | None:
+    """Where a choice wrote what an event without a byte range says, however late it says so: the last such place. None
+    where there is none."""
+    text = getattr(event, "text", None)
+    if not isinstance(text, str) or not text:
+        return None
+    own = (each for each in inputs if isinstance(each, TokensInput) and each.choice == choice)
+    wrote = b"".join(b"".join(each.pieces) or each.text.encode("utf-8", "surrogatepass") for each in own)
+    at = wrote.rfind(text.encode("utf-8", "surrogatepass"))
+    return at if at >= 0 else None
 
 
 def _sides(first: Divergence, recorded: Track | None, replayed: Track | None) -> tuple[str, str]:

@@ -124,7 +124,7 @@ def _depends(
         found.verdict = worst(found.verdict, "changed")
         _tell(found, session, inputs, says, histogram)
     elif len(says) > 1 and found.verdict == "changed":
-        found.notes += (f"does not depend on the split: the same under {', '.join(f'`{name}`' for name in says)}",)
+        found.notes += (f"does not depend on the split: the same under {_names(list(says))}",)
 
 
 def _tell(
@@ -142,7 +142,7 @@ def _tell(
     if len(streamed) < 2:
         return
     first, other = streamed[0][0], streamed[1][0]
-    found.notes += (f"depends on the split: {' and '.join(f'`{names[0]}`' for names in streamed)} differ",)
+    found.notes += (f"depends on the split: one message under {', another under '.join(map(_names, streamed))}",)
     got = smallest(session, inputs, says, histogram)
     if got is None:
         told = apart(session, says[first], says[other])
@@ -153,6 +153,10 @@ def _tell(
         found.notes += (f"the pair of splits may not be the smallest: the search ended after {pair.runs} replays",)
     detail = f"{pair.shown[1]} gives another message than {pair.shown[0]}"
     found.breaches += (_breach(detail, pair.differences, got.step, got.split),)
+
+
+def _names(splits: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in splits)
 
 
 def _breach(detail: str, told: Sequence[Difference], step: int, split: str) -> Breach:

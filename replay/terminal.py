@@ -38,9 +38,9 @@ def print_report(report: RunReport, file: TextIO, *, limit: int = 20, aligned: S
     smallest example. ``limit``: sessions or kinds shown in full; the JSON report has all. ``aligned``: gives both sides
     of what is shown in full."""
     terminal = file.isatty()
-    console = Console(file=file, highlight=False, width=None if terminal else _width(), no_color=not terminal)
+    console = _console(file)
     seen = survey(report)
-    full = _Full(console, words.sides(report), aligned, plain=not terminal)
+    full = _Full(console, words.shown_sides(report), aligned, plain=not terminal)
     if seen.few or not report.clusters:
         _few(full, seen, limit)
         left = not_same(report) - len(seen.few)
@@ -50,6 +50,16 @@ def print_report(report: RunReport, file: TextIO, *, limit: int = 20, aligned: S
         console.print(overview.kinds_table(ranked(report.clusters), not_same(report), plain=not terminal))
         _kinds(full, ranked(report.clusters), limit)
     overview.print_overview(console, report, seen, plain=not terminal)
+
+
+def print_session(report: RunReport, result: SessionResult, file: TextIO, *, aligned: Sides | None = None) -> None:
+    """Write one session of a run in full, as ``print_report`` does. ``report``: names the two sides."""
+    _Full(_console(file), words.sides(report), aligned, plain=not file.isatty()).session(result)
+
+
+def _console(file: TextIO) -> Console:
+    terminal = file.isatty()
+    return Console(file=file, highlight=False, width=None if terminal else _width(), no_color=not terminal)
 
 
 def _width() -> int:
@@ -82,7 +92,9 @@ def _others(cluster: Cluster) -> str:
     if not ids:
         return ""
     left = cluster.count - 1 - len(ids[:_IDS])
-    return f"also: {', '.join(ids[:_IDS])}{f' and {left:,} more' if left > 0 else ''}"
+    short = words.shortened(session for _, session in cluster.sessions)
+    named = ", ".join(short[session] for session in ids[:_IDS])
+    return f"also: {named}{f' and {left:,} more' if left > 0 else ''}"
 
 
 class _Full:
@@ -117,7 +129,10 @@ class _Full:
 
     def _print(self, *parts: Text | Table) -> None:
         for part in parts:
-            self.console.print(Padding(part, (0, 0, 0, 2), expand=False))
+            if isinstance(part, Table):
+                self.console.print(Padding(part, (0, 0, 0, 2), expand=False))
+            else:
+                overview.print_indented(self.console, part)
 
 
 def _is_shown(first: Divergence, both: Aligned | str | None) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +14,8 @@ LONGEST = 160
 """Characters of an excerpt."""
 MESSAGE = 2000
 """Characters of an exception's message."""
+_BYTES: Final = re.compile("[\udc80-\udcff]+")
+"""What ``surrogateescape`` makes of bytes that are no character."""
 
 
 def describe(event: Any, at: int = 0) -> str:
@@ -66,6 +69,18 @@ def complaint(error: BaseException) -> str:
 def printable(text: str) -> str:
     """The text without quotes, on one line: what would move the cursor is escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def readable(data: bytes) -> list[tuple[str, bool]]:
+    """What was written, in runs: (text, True), and (bytes that are no whole character, in hexadecimal, False)."""
+    text = data.decode("utf-8", "surrogateescape")
+    made: list[tuple[str, bool]] = []
+    at = 0
+    for found in _BYTES.finditer(text):
+        made += [(text[at : found.start()], True)] if at < found.start() else []
+        made.append((found[0].encode("utf-8", "surrogateescape").hex(" "), False))
+        at = found.end()
+    return [*made, (text[at:], True)] if at < len(text) else made
 
 
 def _around(text: str, at: int) -> tuple[str, str, str]:

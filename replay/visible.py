@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from replay.derive import Track
@@ -26,19 +27,24 @@ class Meter:
     """How many tokens a choice had written by a step: ids, or steps where the engine gives none."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        self._seqs: dict[int | None, list[int]] = {}
-        self._counts: dict[int | None, list[int]] = {}
-        for seq, event in enumerate(inputs):
-            if isinstance(event, TokensInput):
-                for choice in (event.choice, None):
-                    counts = self._counts.setdefault(choice, [0])
-                    counts.append(counts[-1] + (len(event.ids) or 1))
-                    self._seqs.setdefault(choice, []).append(seq)
+        self._inputs = inputs
+        self._known: dict[int | None, tuple[list[int], list[int]]] = {}
+        """Of a choice: the seqs of its steps, and how many tokens there were before each, and in all."""
 
     def at(self, choice: int | None, step: int) -> int:
         """Tokens of a choice (None: of all) in the inputs up to the one with this seq."""
-        seqs = self._seqs.get(choice)
-        return self._counts[choice][bisect_right(seqs, step)] if seqs else 0
+        if choice not in self._known:
+            # Where nothing moved, nobody asks.
+            self._known[choice] = self._counted(choice)
+        seqs, counts = self._known[choice]
+        return counts[bisect_right(seqs, step)]
+
+    def _counted(self, choice: int | None) -> tuple[list[int], list[int]]:
+        steps = [
+            (seq, len(event.ids) or 1) for seq, event in enumerate(self._inputs)
+            if isinstance(event, TokensInput) and (choice is None or event.choice == choice)
+        ]  # fmt: skip
+        return [seq for seq, _ in steps], list(accumulate((size for _, size in steps), initial=0))
 
     def later(self, choice: int | None, recorded: int, replayed: int) -> str:
         """In words, how much later the replayed step is than the recorded one."""

@@ -17,6 +17,7 @@ longer one is not checked).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -133,6 +134,23 @@ class _Policy:
                 self._finish(event, out)
             case _:
                 out.append(event)
+
+    def passes(self, events: Sequence[Semantic], places: Sequence[int], at: int) -> int:
+        """See Chain: arguments pass, and are kept."""
+        choice: int | None = None
+        kept: _Arguments | None = None
+        while at < len(places):
+            event = events[places[at]]
+            if type(event) is not CallArguments or (self._single and event.index > 0):
+                break
+            if event.choice != choice:
+                choice = event.choice
+                kept = self._open.get(choice)
+            if kept is not None and kept.add(event.text, event.src) > self._most:
+                kept = None
+                del self._open[event.choice]
+            at += 1
+        return at
 
     def _unwanted(self, event: CallStart | CallArguments | CallEnd) -> bool:
         return self._single and event.index > 0

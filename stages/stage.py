@@ -95,7 +95,10 @@ class _ChainMachine(Generic[In, Out]):
     """Two or more machines as one; each sees all of its predecessor's outputs of a step before the step returns.
 
     A machine after the first may have ``touches``, a frozenset of event types: events of other types pass it unchanged
-    and do not change its state. A step that makes nothing that anybody touches costs one look at each event.
+    and do not change its state. A step that makes nothing that anybody touches costs one look at each event. With
+    ``touches`` it may have ``passes(events, places, at)``, which raises nothing: of the events at these places, from
+    the ``at``-th place on, it does the steps of those that it passes unchanged, as long as they come; it returns how
+    many places are done.
     """
 
     def __init__(self, machines: Sequence[Machine[Any, Any]]) -> None:
@@ -144,34 +147,34 @@ class _FastChainMachine(_ChainMachine[In, Out]):
         finally:
             # What a step that raises gave is nothing; the steps before it are done.
             del out[ends[-1] if len(ends) > done else mark :]
-            for touches, step in self._rest:
-                _follow(touches, step, out, ends, mark, done)
+            for machine in self._machines[1:]:
+                _follow(machine, out, ends, mark, done)
 
 
-def _follow(
-    touches: frozenset[type] | None,
-    step: Callable[[Any, list[Any]], None],
-    out: list[Any],
-    ends: list[int],
-    mark: int,
-    done: int,
-) -> None:
+def _follow(machine: Machine[Any, Any], out: list[Any], ends: list[int], mark: int, done: int) -> None:
     """A machine takes the outputs from ``mark`` on, which came in the steps from ``done`` on, and gives its own in
     their place."""
     given = out[mark:]
-    at = done_to = more = 0
-    touched: Iterable[int] = range(len(given))
+    touches: frozenset[type] | None = getattr(machine, "touches", None)
+    passes: Callable[[list[Any], Sequence[int], int], int] | None = getattr(machine, "passes", None)
+    places: Sequence[int] = range(len(given))
     if touches is not None:
-        touched = [at for at, event in enumerate(given) if event.__class__ in touches]
-        if not touched:
-            return
+        places = [at for at, kind in enumerate(map(type, given)) if kind in touches]
+    step = machine.step
+    at = done_to = more = count = 0
     made: list[Any] = []
     grown: list[tuple[int, int]] = []
     try:
-        for at in touched:
+        while True:
+            if passes is not None:
+                count = passes(given, places, count)
+            if count == len(places):
+                break
+            at = places[count]
             made += given[done_to:at]
             step(given[at], made)
             done_to = at + 1
+            count += 1
             if len(made) != done_to + more:
                 more = len(made) - done_to
                 grown.append((mark + done_to, more))
@@ -181,7 +184,8 @@ def _follow(
         del made[(ends[-1] if len(ends) > done else mark) - mark :]
         out[mark:] = made
         raise
-    out[mark:] = made + given[done_to:]
+    if done_to:
+        out[mark:] = made + given[done_to:]
     _shift(ends, done, grown)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from typing import Any, Literal, Protocol, TypeAlias, cast, overload
 
 import msgspec
@@ -50,29 +51,91 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     event: Any
 
 
+class Part(Protocol):
+    """Consecutive records as they are stored: columns that are decoded when they are asked for. Each method raises
+    CorruptRecord, UnknownSchema for what does not decode."""
+
+    n: int
+
+    def causes(self) -> list[int]:
+        """As ``Rows.causes``."""
+        ...
+
+    def ats(self) -> list[int]:
+        """As ``Rows.ats``."""
+        ...
+
+    def events(self) -> list[Any]:
+        """As ``Rows.events``."""
+        ...
+
+    def data(self) -> memoryview:
+        """The canonical bytes of the events; see ``store.codec.encode``. Raises nothing."""
+        ...
+
+
 class Rows(Sequence[Record]):
     """Consecutive records of one layer, from seq ``first`` on, as columns: a Record is made when it is asked for. Equal
-    to any sequence of the same records."""
+    to any sequence of the same records.
 
-    __slots__ = ("ats", "causes", "events", "first")
+    ``parts``: the records as they are stored, in place of columns; then each column is decoded when it is first asked
+    for, and raises what the parts raise.
+    """
+
+    __slots__ = ("_ats", "_causes", "_events", "_parts", "first")
 
     def __init__(
         self, causes: list[int] | None = None, ats: list[int] | None = None, events: list[Any] | None = None,
-        first: int = 0,
+        first: int = 0, parts: Sequence[Part] = (),
     ) -> None:  # fmt: skip
-        self.causes = causes or []
-        self.ats = ats or []
-        self.events = events or []
+        self._parts = list(parts)
+        self._causes: list[int] | None = None if parts else causes or []
+        self._ats: list[int] | None = None if parts else ats or []
+        self._events: list[Any] | None = None if parts else events or []
         self.first = first
+
+    @property
+    def causes(self) -> list[int]:
+        """The cause of each."""
+        if self._causes is None:
+            self._causes = _joined([part.causes() for part in self._parts])
+        return self._causes
+
+    @property
+    def ats(self) -> list[int]:
+        """When each came."""
+        if self._ats is None:
+            self._ats = _joined([part.ats() for part in self._parts])
+        return self._ats
+
+    @property
+    def events(self) -> list[Any]:
+        """The event of each."""
+        if self._events is None:
+            self._events = _joined([part.events() for part in self._parts])
+        return self._events
+
+    def data(self) -> bytes | None:
+        """The canonical bytes of the events (see ``store.codec.encode``); None where they were decoded already."""
+        return b"".join([part.data() for part in self._parts]) if self._events is None else None
 
     def extend(self, more: Rows) -> None:
         """Add the next ones."""
-        self.causes += more.causes
-        self.ats += more.ats
-        self.events += more.events
+        if not len(self):
+            self._parts, self._causes, self._ats, self._events = more._parts[:], more._causes, more._ats, more._events
+        elif self._undecoded and more._undecoded:
+            self._parts += more._parts
+        else:
+            self._causes, self._ats = self.causes + more.causes, self.ats + more.ats
+            self._events = self.events + more.events
+            self._parts = []
+
+    @property
+    def _undecoded(self) -> bool:
+        return self._causes is self._ats is self._events is None
 
     def __len__(self) -> int:
-        return len(self.events)
+        return sum([part.n for part in self._parts]) if self._events is None else len(self._events)
 
     @overload
     def __getitem__(self, at: int) -> Record: ...
@@ -96,6 +159,10 @@ class Rows(Sequence[Record]):
 
     def __repr__(self) -> str:
         return repr(self[:])
+
+
+def _joined(columns: list[list[Any]]) -> list[Any]:
+    return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -261,9 +328,12 @@ class EventStore(Protocol):
         """``session``: an id or a unique prefix. Raises SessionNotFound."""
         ...
 
-    def load(self, session: str, layers: Collection[tuple[str, Layer]] | None = None) -> Trace:
+    def load(self, session: str, layers: Collection[tuple[str, Layer]] | None = None, *, lazy: bool = False) -> Trace:
         """The whole session, or only these of its layers, by (track, layer): the others are not read, so nothing is
-        known of damage to them. Raises SessionNotFound, CorruptRecord, UnknownSchema."""
+        known of damage to them. Raises SessionNotFound, CorruptRecord, UnknownSchema.
+
+        ``lazy``: checksums and hash chains are checked now, but the records of derived layers are decoded when they are
+        first asked for, and what does not decode is raised then."""
         ...
 
     def save(self, traces: Iterable[Trace]) -> int:

@@ -8,10 +8,12 @@ every cause is -1 (inputs). ``events`` is the array of the events' encodings.
 from __future__ import annotations
 
 import hashlib
+import threading
 import zlib
 from collections.abc import Sequence
 from itertools import accumulate, chain, groupby, repeat
 from operator import attrgetter, sub
+from typing import Any
 
 import msgspec
 import zstandard
@@ -51,14 +53,15 @@ def run(records: Sequence[Record], blobs: dict[bytes, bytes]) -> Run:
     return Run(records[0].seq, len(records), times, () if inputs else causes, codec.encode(events))
 
 
-class _Body(msgspec.Struct, array_like=True):
-    counts: list[int]
-    ats: list[int]
-    causes: list[int]
+class _Body(msgspec.Struct, array_like=True, gc=False):
+    counts: msgspec.Raw
+    ats: msgspec.Raw
+    causes: msgspec.Raw
     events: msgspec.Raw
 
 
 _BODY = msgspec.msgpack.Decoder(_Body)
+_INTS = msgspec.msgpack.Decoder(list[int])
 _columns = msgspec.msgpack.Encoder().encode
 
 
@@ -91,22 +94,86 @@ def unpack(
     blobs: codec.Blobs,
     schema: int = codec.SCHEMA,
     upcasts: codec.Upcasts = codec.UPCASTS,
+    *,
+    lazy: bool = False,
 ) -> Rows:
-    """The records of a body of ``n``, the first with ``where.seq``. Raises CorruptRecord, UnknownSchema."""
+    """The records of a body of ``n``, the first with ``where.seq``. ``lazy``: columns are decoded when they are asked
+    for. Raises CorruptRecord, UnknownSchema."""
     try:
         columns = _BODY.decode(body)
     except msgspec.DecodeError as error:
-        raise CorruptRecord(f"{where}: the stored block does not decode ({error}).") from error
-    events = codec.decode(where, columns.events, protocol, blobs, schema, upcasts)
-    if n != len(events) or n != sum(columns.counts):
-        raise CorruptRecord(f"{where}: {n} records expected, {len(events)} found.")
-    ats = list(accumulate(columns.ats))
-    if len(ats) != n:
-        ats = list(chain.from_iterable(map(repeat, ats, columns.counts)))
-    causes = list(accumulate(columns.causes)) or [-1] * n
-    if not n == len(ats) == len(causes):
-        raise CorruptRecord(f"{where}: {n} records expected, {len(ats)} times and {len(causes)} causes found.")
+        raise _undecoded(where, error) from error
+    part = _Part(where, n, columns, protocol, blobs, schema, upcasts)
+    if lazy and part.fits():
+        return Rows(first=where.seq, parts=[part])
+    events, ats, causes = part.events(), part.ats(), part.causes()
     return Rows(causes, ats, events, where.seq)
+
+
+class _Part:
+    """A body as a part of Rows."""
+
+    __slots__ = ("_blobs", "_body", "_protocol", "_schema", "_upcasts", "_where", "n")
+
+    def __init__(
+        self, where: codec.Where, n: int, body: _Body, protocol: str, blobs: codec.Blobs, schema: int,
+        upcasts: codec.Upcasts,
+    ) -> None:  # fmt: skip
+        self.n = n
+        self._where = where
+        self._body = body
+        self._protocol = protocol
+        self._blobs = blobs
+        self._schema = schema
+        self._upcasts = upcasts
+
+    def fits(self) -> bool:
+        """The events are of this schema, and as many as there should be: then they are canonical bytes."""
+        if self._schema != self._upcasts.schema or (self._where.layer == "chunk" and not codec.knows(self._protocol)):
+            return False
+        return codec.head(self._body.events) == codec.head(codec.array(self.n))
+
+    def events(self) -> list[Any]:
+        """See Part."""
+        made = codec.decode(self._where, self._body.events, self._protocol, self._blobs, self._schema, self._upcasts)
+        if self.n != len(made):
+            raise self._misfit(f"{len(made)} found")
+        return made
+
+    def ats(self) -> list[int]:
+        """See Part."""
+        counts, ats = self._ints(self._body.counts), list(accumulate(self._ints(self._body.ats)))
+        if self.n != sum(counts) or min(counts, default=0) < 0:
+            raise self._misfit(f"{sum(counts)} with a time found")
+        if len(ats) != self.n:
+            ats = list(chain.from_iterable(map(repeat, ats, counts)))
+        if self.n != len(ats):
+            raise self._misfit(f"{len(ats)} times found")
+        return ats
+
+    def causes(self) -> list[int]:
+        """See Part."""
+        causes = list(accumulate(self._ints(self._body.causes))) or [-1] * self.n
+        if self.n != len(causes):
+            raise self._misfit(f"{len(causes)} causes found")
+        return causes
+
+    def data(self) -> memoryview:
+        """See Part."""
+        return memoryview(self._body.events)[len(codec.head(self._body.events)) :]
+
+    def _ints(self, column: msgspec.Raw) -> list[int]:
+        try:
+            return _INTS.decode(column)
+        except msgspec.DecodeError as error:
+            raise _undecoded(self._where, error) from error
+
+    def _misfit(self, found: str) -> CorruptRecord:
+        return CorruptRecord(f"{self._where}: {self.n} records expected, {found}.")
+
+
+def _undecoded(where: codec.Where, error: Exception) -> CorruptRecord:
+    return CorruptRecord(f"{where}: the stored block does not decode ({error}).")
 
 
 def crc(stored: bytes) -> int:
@@ -123,9 +190,23 @@ def check(where: object, codec_id: int, crc32: int, stored: bytes) -> bytes:
     if codec_id != ZSTD:
         raise UnknownSchema(f"{where}: unknown codec {codec_id}; written by a newer Playhead? Install it.")
     try:
-        return zstandard.decompress(stored)
+        return _unpacker().decompress(stored)
     except zstandard.ZstdError as error:
         raise CorruptRecord(f"{where}: the stored bytes do not decompress ({error}).") from error
+
+
+class _Local(threading.local):
+    unpacker: zstandard.ZstdDecompressor | None = None
+
+
+_local = _Local()
+
+
+def _unpacker() -> zstandard.ZstdDecompressor:
+    """This thread's: making one takes longer than most bodies do."""
+    if _local.unpacker is None:
+        _local.unpacker = zstandard.ZstdDecompressor()
+    return _local.unpacker
 
 
 class Packer:

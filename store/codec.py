@@ -109,11 +109,19 @@ def encode(events: Sequence[Any]) -> bytes:
     return data[1 if n < 16 else 3 if n < 65536 else 5 :]
 
 
-def array(n: int, data: bytes) -> bytes:
+def array(n: int, data: bytes = b"") -> bytes:
     """The MessagePack array whose ``n`` elements are ``data``: undoes ``encode``."""
     if n < 16:
         return bytes((0x90 | n,)) + data
     return (b"\xdc" + n.to_bytes(2, "big") if n < 65536 else b"\xdd" + n.to_bytes(4, "big")) + data
+
+
+def head(data: bytes | msgspec.Raw) -> bytes:
+    """What a MessagePack array begins with, which tells how many elements it has; "" of anything else."""
+    view = memoryview(data)
+    first = view[0] if len(view) else 0
+    size = 1 if 0x90 <= first <= 0x9F else {0xDC: 3, 0xDD: 5}.get(first, 0)
+    return bytes(view[:size])
 
 
 def blob(data: bytes) -> bytes:
@@ -206,6 +214,11 @@ def chunk_type(protocol: str) -> Any:
     if entry is None:
         raise UnknownSchema(f"protocol {protocol!r} is not one that this Playhead knows; install a newer one.")
     return entry.chunk
+
+
+def knows(protocol: str) -> bool:
+    """A protocol's own chunks can be decoded."""
+    return protocol in catalog.PROTOCOLS
 
 
 _chunks: dict[str, tuple[Any, msgspec.msgpack.Decoder[Any]]] = {}

@@ -271,8 +271,8 @@ class MemoryStore:
         with self.lock:
             return self._find(session).info()
 
-    def load(self, session: str, layers: Collection[Key] | None = None) -> Trace:
-        """See EventStore."""
+    def load(self, session: str, layers: Collection[Key] | None = None, *, lazy: bool = False) -> Trace:
+        """See EventStore. Nothing is encoded here, so all is there at once."""
         with self.lock:
             held = self._find(session)
             records = {key: list(records) for key, records in kept(held.records, layers).items()}

@@ -54,14 +54,55 @@ def pack(opening: Opening, blobs: dict[bytes, bytes]) -> bytes:
     )
 
 
+class Known:
+    """What was read of the parts, which most sessions share: their bytes by hash, and tokenizers, one object for all
+    sessions. Bounded."""
+
+    def __init__(self) -> None:
+        self._data: dict[bytes, bytes] = {}
+        self._tokenizers: dict[bytes, TokenizerFacts] = {}
+
+    def blobs(self, blobs: codec.Blobs) -> codec.Blobs:
+        """The same, each read once."""
+
+        def load(name: bytes) -> bytes:
+            data = self._data.get(name)
+            if data is None:
+                data = blobs(name)
+                if len(data) <= _LARGE:
+                    if len(self._data) >= _MOST:
+                        self._data.clear()
+                    self._data[name] = data
+            return data
+
+        return load
+
+    def tokenizer(self, name: bytes, blobs: codec.Blobs) -> TokenizerFacts:
+        """Decoded once. Nobody changes it."""
+        found = self._tokenizers.get(name)
+        if found is None:
+            found = _TOKENIZER.decode(blobs(name))
+            if len(self._tokenizers) >= _MOST:
+                self._tokenizers.clear()
+            self._tokenizers[name] = found
+        return found
+
+
+_MOST = 64
+_LARGE = 1 << 18
+
+
 def unpack(
     session: str,
     data: bytes,
     blobs: codec.Blobs,
     schema: int = codec.SCHEMA,
     upcasts: codec.Upcasts = codec.UPCASTS,
+    known: Known | None = None,
 ) -> Opening:
-    """Undoes ``pack``. Raises CorruptRecord, UnknownSchema."""
+    """Undoes ``pack``. ``known``: what was read of openings before. Raises CorruptRecord, UnknownSchema."""
+    known = known or Known()
+    read = known.blobs(blobs)
     where = f"session {session}, opening"
     steps = upcasts.since(schema, where)
     try:
@@ -75,10 +116,10 @@ def unpack(
         return msgspec.structs.replace(
             opening,
             ask=msgspec.structs.replace(
-                opening.ask, tools=_TOOLS.decode(blobs(stored.tools)) if stored.tools else opening.ask.tools
+                opening.ask, tools=_TOOLS.decode(read(stored.tools)) if stored.tools else opening.ask.tools
             ),
-            tokenizer=_TOKENIZER.decode(blobs(stored.tokenizer)) if stored.tokenizer else opening.tokenizer,
-            engine=_ENGINE.decode(blobs(stored.engine)) if stored.engine else opening.engine,
+            tokenizer=known.tokenizer(stored.tokenizer, blobs) if stored.tokenizer else opening.tokenizer,
+            engine=_ENGINE.decode(read(stored.engine)) if stored.engine else opening.engine,
         )
     except msgspec.DecodeError as error:
         raise CorruptRecord(f"{where}: the stored bytes do not decode ({error}).") from error

@@ -35,6 +35,7 @@ from store.api import (
     StoreUnavailable,
     Trace,
 )
+from store.opening import Known
 from store.query import matching
 from store.rules import Counters, Key, check_attached, kept, not_found, noted
 from store.sqlite_commit import Committer, identity
@@ -86,6 +87,8 @@ class SqliteStore:
         self._reader: sqlite3.Connection | None = None
         self._reader_of: tuple[int, int] | None = None
         self._reading = threading.Lock()
+        self._read_before = Known()
+        self._read_at: tuple[object, int] | None = None
         atexit.register(self.close)
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -217,6 +220,13 @@ class SqliteStore:
             self._reader_of = there
         return self._reader
 
+    def _known(self, conn: sqlite3.Connection) -> Known:
+        """What was read of openings since somebody wrote: damage is told to who reads after it."""
+        at = self._reader_of, conn.execute("PRAGMA data_version").fetchone()[0]
+        if at != self._read_at:
+            self._read_before, self._read_at = Known(), at
+        return self._read_before
+
     def _shown(self, stored: Stored) -> SessionInfo:
         return msgspec.structs.replace(stored.info, state="torn") if is_torn(self._path, stored) else stored.info
 
@@ -308,17 +318,19 @@ class SqliteStore:
                     return self._load(conn, stored).info
             return self._shown(stored)
 
-    def load(self, session: str, layers: Collection[Key] | None = None) -> Trace:
+    def load(self, session: str, layers: Collection[Key] | None = None, *, lazy: bool = False) -> Trace:
         """See EventStore."""
         with self._read() as conn:
-            return self._load(conn, self._find(conn, session), layers)
+            return self._load(conn, self._find(conn, session), layers, lazy=lazy)
 
-    def _load(self, conn: sqlite3.Connection, stored: Stored, layers: Collection[Key] | None = None) -> Trace:
+    def _load(
+        self, conn: sqlite3.Connection, stored: Stored, layers: Collection[Key] | None = None, *, lazy: bool = False
+    ) -> Trace:
         info = stored.info
-        opening = load_opening(conn, info.session)
+        opening = load_opening(conn, info.session, self._known(conn))
         # What is known of a session without an end follows from all of its records.
         only = layers if info.state != "open" else None
-        found = load_layers(conn, info.session, opening.protocol, only=only)
+        found = load_layers(conn, info.session, opening.protocol, only=only, lazy=lazy)
         records = {key: held.records for key, held in found.items()}
         if info.state != "open":
             _all_there(info, records, only)

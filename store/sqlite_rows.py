@@ -182,13 +182,13 @@ def blobs_of(conn: sqlite3.Connection, session: str) -> codec.Blobs:
     return load
 
 
-def load_opening(conn: sqlite3.Connection, session: str) -> Opening:
-    """Raises CorruptRecord, UnknownSchema."""
+def load_opening(conn: sqlite3.Connection, session: str, known: opening.Known | None = None) -> Opening:
+    """``known``: what was read of the same file's openings. Raises CorruptRecord, UnknownSchema."""
     where = f"session {session}, opening"
     row = conn.execute("SELECT schema, codec, crc32, opening FROM sessions WHERE session=?", (session,)).fetchone()
     schema, kind, crc32, stored = _typed(row, tuple[int, int, int, bytes], where)
     data = block.check(where, kind, crc32, stored)
-    return opening.unpack(session, data, blobs_of(conn, session), schema)
+    return opening.unpack(session, data, blobs_of(conn, session), schema, known=known)
 
 
 # --- blocks ---------------------------------------------------------------------------------------------------------
@@ -233,9 +233,10 @@ def load_layers(
     *,
     of_track: str | None = None,
     only: Collection[Key] | None = None,
+    lazy: bool = False,
 ) -> dict[Key, Layered]:
     """All records of a session, or of one track, or ``only`` these layers; segments and journal, checked. In the order
-    of the layers, then of the tracks.
+    of the layers, then of the tracks. ``lazy``: see ``EventStore.load``.
 
     Raises CorruptRecord (checksum, hash chain, a missing block), UnknownSchema.
     """
@@ -258,7 +259,10 @@ def load_layers(
                 if (before, after) != (held.head, head):
                     raise CorruptRecord(f"{where}: the hash chain is broken. Restore the file from a backup.")
                 held.head, held.sealed = head, first + n
-            held.records.extend(block.unpack(where, n, body, protocol, blobs, schema))
+            # Inputs are always asked for, and blobs can be read here only.
+            held.records.extend(
+                block.unpack(where, n, body, protocol, blobs, schema, lazy=lazy and layer != "engine")
+            )  # fmt: skip
     return ordered(layers)
 
 

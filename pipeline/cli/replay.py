@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from replay import DEPTHS, VERDICTS, ReplayError, RunReport, exit_code, parse_splits, print_report, run_replay
+from pipeline.cli import outputs
+from replay import DEPTHS, VERDICTS, Replayer, ReplayError, RunReport, exit_code, parse_splits, print_report, run_replay
 from replay.corpus import again, load
 from replay.mass.spool import Results
 from replay.report import write_json
@@ -25,6 +26,8 @@ from stages.errors import StagesError
 
 _ROWS = 10
 """Rows of both sides of an example, on a terminal."""
+_NAMED = 3
+"""Sources that a note names."""
 
 
 def _jobs() -> int:
@@ -90,6 +93,8 @@ def replay(
     nothing changed, 1 changed or failed, 2 usage, 3 something could not be read, or a session's parser is not found,
     130 interrupted.
     """
+    files = (("--json", json_file), ("--html", html_file), ("--junit", junit_file))
+    outputs.check(files, (*source, options["resume"] or ""))
     try:
         asked: dict[str, Any] = {"splits": parse_splits(splits), "sessions": session, **options}
         with _progress() as on_progress:
@@ -97,52 +102,73 @@ def replay(
         replayer = again(**asked)
     except (ReplayError, StagesError) as error:
         raise click.UsageError(str(error)) from error
-    if json_file != "-":
-        aligned = None if replayer is None else partial(examples.aligned, load=load, replayer=replayer, limit=_ROWS)
-        _write("standard output", lambda: print_report(report, sys.stdout, limit=limit, aligned=aligned))
-    if report.interrupted:
-        click.echo(_kept(report, options["resume"]), err=True)
-    if json_file == "-":
-        _write("standard output", lambda: write_json(report, sys.stdout.buffer))
-    elif json_file is not None:
-        _write(json_file, lambda: _json(report, json_file))
-    if html_file is not None:
-        from replay.reports import html  # its templates take long to import
-
-        _write(html_file, lambda: html.write(report, html_file, load, replayer))
-    if junit_file is not None:
-        from replay.reports import junit
-
-        _write(junit_file, lambda: junit.write(report, junit_file, fail_on))
+    _note(report)
+    # Kept at once: whoever has pressed Ctrl-C may press it again.
+    kept = _kept(report, options["resume"]) if report.interrupted else ""
+    out = outputs.Outputs()
+    try:
+        if json_file != "-":
+            aligned = None if replayer is None else partial(examples.aligned, load=load, replayer=replayer, limit=_ROWS)
+            out.write(outputs.STDOUT, lambda: print_report(report, sys.stdout, limit=limit, aligned=aligned))
+        else:
+            out.write(outputs.STDOUT, lambda: write_json(report, sys.stdout.buffer))
+        _write_files(out, report, replayer, fail_on, files)
+    except KeyboardInterrupt:
+        outputs.say(f"Interrupted while the report was written. {kept or _kept(report, options['resume'])}")
+        sys.exit(130)
+    if out.failed:
+        kept = kept or _kept(report, options["resume"])
+    if kept:
+        outputs.say(f"{'Interrupted.' if report.interrupted else 'The report is not complete.'} {kept}")
+    if out.failed:
+        raise click.UsageError("; ".join(out.failed))
     sys.exit(exit_code(report, fail_on))
 
 
-def _json(report: RunReport, path: str) -> None:
-    with open(path, "wb") as file:
-        write_json(report, file)
+def _write_files(
+    out: outputs.Outputs, report: RunReport, replayer: Replayer | None, fail_on: Any,
+    files: Iterable[tuple[str, str | None]],
+) -> None:  # fmt: skip
+    def html(path: str) -> None:
+        from replay.reports import html  # its templates take long to import
+
+        html.write(report, path, load, replayer)
+
+    def junit(path: str) -> None:
+        from replay.reports import junit
+
+        junit.write(report, path, fail_on)
+
+    def json(path: str) -> None:
+        with open(path, "wb") as file:
+            write_json(report, file)
+
+    writers = {"--json": json, "--html": html, "--junit": junit}
+    for option, path in files:
+        if path is not None and (option, path) != ("--json", "-"):
+            out.write(path, partial(writers[option], path))
 
 
-def _write(path: str, write: Callable[[], None]) -> None:
-    try:
-        write()
-    except BrokenPipeError:
-        raise  # whoever reads has had enough
-    except OSError as error:
-        raise click.UsageError(f"cannot write {path}: {error.strerror or error}") from error
+def _note(report: RunReport) -> None:
+    once = report.counted_once
+    if once:
+        more = f" and {len(once) - _NAMED} more" if len(once) > _NAMED else ""
+        outputs.say(f"Given more than once, counted once: {', '.join(once[:_NAMED])}{more}")
 
 
 def _kept(report: RunReport, resume: str | None) -> str:
-    """Keep the results of a run that was interrupted; returns how to go on."""
+    """Keep the results of a run; returns how to go on."""
     results = report.sessions
     command = ["playhead", *sys.argv[1:]]
     if isinstance(results, Results) and resume is None:
-        name = time.strftime("playhead-replay-%Y%m%d-%H%M%S.jsonl")
+        resume = time.strftime("playhead-replay-%Y%m%d-%H%M%S.jsonl")
         try:
-            results.keep(name)
-        except OSError as error:
-            return f"Interrupted. The results could not be kept in {name}: {error.strerror or error}"
-        command += ["--resume", name]
-    return f"Interrupted; what was done is kept. To go on:\n  {shlex.join(command)}"
+            results.keep(resume)
+        except OSError:  # where they are now is better than nowhere
+            resume = results.path
+            results.keep(resume)
+        command += ["--resume", resume]
+    return f"What was done is kept. To go on:\n  {shlex.join(command)}"
 
 
 @contextmanager

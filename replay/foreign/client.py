@@ -1,4 +1,4 @@
-"""client: a worker process (``peer/worker.py``), and what is asked of it.
+"""client: the worker of a Python and an engine, and what is asked of it (see ``peer/worker.py``).
 
 One process for each Python, engine and plugin, in each process that replays. It is started when it is first needed,
 killed when it does not answer in time, and started again for the next session.
@@ -9,30 +9,21 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import selectors
-import signal
-import subprocess
 import threading
-import time
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from replay.errors import Crashed, NotAvailable, Timeout
-from replay.foreign.settings import PYTHON
-from replay.text import sound
+from replay.foreign.process import Process
+from replay.foreign.settings import PYTHON, Settings
 
-_WORKER: Final = str(Path(__file__).parent / "peer" / "worker.py")
-_KEPT: Final = 8192
-"""Bytes of standard error that are kept."""
-_LONGEST: Final = 256 << 20
-"""Bytes of one answer."""
-_LOOK: Final = 1.0
-"""Seconds of silence after which it is seen whether the process lives."""
+_STARTS: Final = 3
+"""So many times in a row may a process end before it is ready, or has made a parser; then it is not tried again."""
+_START: Final = b""
 _CHOOSE: Final = f"--peer-python PATH, or the environment's {PYTHON}, names the Python to use"
 _LINE: Final = 300
-"""Characters of standard error that a message quotes."""
+"""Characters of an error that a message quotes."""
 
 
 class PeerFailure(msgspec.Struct, frozen=True):
@@ -62,6 +53,7 @@ class PeerMessage(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """An answer; see ``peer/worker.py``."""
 
+    number: int = 0
     steps: tuple[tuple[tuple[str | int | None, ...], ...], ...] = ()
     flush: dict[str, tuple[tuple[str | int | None, ...], ...]] = {}
     one_shot: tuple[PeerMessage, ...] | None = None
@@ -82,196 +74,147 @@ class First(msgspec.Struct, frozen=True):
 
 
 class Peer:
-    """A worker. ``engine``: an adapter's name, or the path of one. One question at a time."""
+    """A worker, in one process after the other. ``engine``: an adapter's name, or the path of one. One question at a
+    time.
+
+    What cannot be started, or made, is given up: at once where it takes too long, else after ``_STARTS`` processes that
+    ended. Every further question then fails at once, until ``close``, or with other settings.
+    """
 
     def __init__(self, python: str, engine: str) -> None:
         self.python = python
         self.engine = engine
-        self._process: subprocess.Popen[bytes] | None = None
-        self._version = ""
-        self._read = bytearray()
-        self._told = bytearray()
-        self._made: set[bytes] = set()
-        """Parsers that this process has made."""
+        self._process: Process | None = None
+        self._numbers = 0
+        self._settings: Settings | None = None
+        self._given_up: dict[bytes, Exception] = {}
+        """What cannot be had: ``_START``, or the line that asks for a parser."""
+        self._ended: dict[bytes, int] = {}
+        """How many processes in a row ended of what."""
         self._lock = threading.Lock()
 
-    def version(self, limit: float) -> str:
-        """The engine's version; starts it. Raises NotAvailable. ``limit``: seconds."""
+    def version(self, settings: Settings) -> str:
+        """The engine's version; starts it. Raises NotAvailable."""
         with self._lock:
-            self._running(limit)
-            return self._version
+            self._under(settings)
+            return self._running(settings).version
 
-    def ask(self, request: dict[str, Any], limit: float, start_limit: float) -> Answer:
-        """The answer to a request. Limits in seconds; to make the parser, which a new process must, takes none of
-        ``limit``. Raises Timeout, Crashed, and NotAvailable where the engine is not there; the next question finds a
-        new process then."""
-        line = _line_of(request)
+    def ask(self, request: dict[str, Any], settings: Settings) -> Answer:
+        """The answer to a request. To start, and to make the parser, which a new process must, has limits of its own.
+        Raises Timeout, Crashed, and NotAvailable where the engine is not there; the next question finds a new process
+        then."""
         make = _line_of({**request, "session": None})
         with self._lock:
-            self._running(start_limit)
+            self._under(settings)
+            process = self._running(settings)
+            used = process.answered > 0
             try:
-                made = self._make(make, start_limit)
-                if request["session"] is None or not made.made:
-                    return made
-                return _answer(self._exchange(line, limit, f"no answer within {limit:g} s"))
-            except BaseException:  # also Ctrl-C: an answer that comes later would be taken for the next one's
-                self._kill()
-                raise
-
-    def _make(self, line: bytes, limit: float) -> Answer:
-        """Have the parser made, if this process has not made it yet."""
-        if line in self._made:
-            return Answer(made=True)
-        answer = _answer(self._exchange(line, limit, f"not made within {limit:g} s"))
-        if answer.made:
-            self._made.add(line)
-        return answer
+                return self._asked(process, request, make, settings)
+            except (Timeout, Crashed):
+                if not used or make in self._given_up:
+                    raise
+            # The sessions before may have left the process so that it ends, or hangs, in this one, whose fault it is
+            # only if a new process does, too.
+            return self._asked(self._running(settings), request, make, settings)
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
             self._kill()
+            self._settings = None
 
     def forget(self) -> None:
         """After a fork: the process is the parent's, who talks to it and ends it."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
         if process is not None:
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
-            process.returncode = 0  # nobody here waits for it
+            process.forget()
+
+    def _under(self, settings: Settings) -> None:
+        """From now on under these."""
+        if settings is not self._settings:
+            self._settings = settings
+            self._given_up.clear()
+            self._ended.clear()
 
     # --- the process
 
-    def _running(self, limit: float) -> None:
+    def _running(self, settings: Settings) -> Process:
         if self._process is not None:
-            if self._process.poll() is None:
-                return
+            if self._process.alive:
+                return self._process
             self._kill()
-        self._read.clear()
-        self._told.clear()
-        self._made.clear()
+        self._look(_START)
         try:
-            process = subprocess.Popen(
-                [self.python, _WORKER, self.engine],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-                start_new_session=True,  # Ctrl-C is ours to handle, and its children can be ended with it
-            )  # fmt: skip
-        except OSError as error:
-            raise NotAvailable(f"peer Python {self.python} does not start: {error.strerror or error}") from error
-        self._process = process
-        for stream in _streams(process):
-            os.set_blocking(stream.fileno(), False)
-        try:
-            first = _first(self._exchange(b"", limit, f"not ready within {limit:g} s"))
+            self._process = Process(self.python, self.engine)
+            limit = settings.start_limit
+            first = _first(self._process.exchange(b"", limit, f"not ready within {limit:g} s"))
             if not first.ready:
                 raise NotAvailable(f"{first.missing or 'it is no worker'}; {_CHOOSE}")
         except BaseException as error:  # also Ctrl-C: a worker that is half there is of no use
             self._kill()
             if isinstance(error, Timeout | Crashed | NotAvailable):
-                raise NotAvailable(f"{self._name()}: {error}") from error
+                raise self._failed(_START, error, NotAvailable(f"{self._name()}: {error}")) from error
             raise
-        self._version = first.version
+        self._ended.pop(_START, None)
+        self._process.version = first.version
+        return self._process
+
+    def _asked(self, process: Process, request: dict[str, Any], make: bytes, settings: Settings) -> Answer:
+        try:
+            made = self._make(process, make, request["facts"]["plugin"], settings)
+            if request["session"] is None or not made.made:
+                return made
+            limit = settings.time_limit
+            answer = self._exchange(process, _line_of(request), limit, f"no answer within {limit:g} s")
+            process.answered += 1
+            return answer
+        except BaseException:  # also Ctrl-C: an answer that comes later would be taken for the next one's
+            self._kill()
+            raise
+
+    def _make(self, process: Process, line: bytes, plugin: str | None, settings: Settings) -> Answer:
+        """Have the parser made, if this process has not made it yet."""
+        if line in process.made:
+            return Answer(made=True)
+        self._look(line)
+        limit = max(settings.make_limit, settings.time_limit)
+        what = f"{plugin} and its parser were not loaded" if plugin else "not made"
+        try:
+            answer = self._exchange(process, line, limit, f"{what} within {limit:g} s")
+        except (Timeout, Crashed) as error:
+            raise self._failed(line, error, error) from None
+        self._ended.pop(line, None)
+        if answer.made:
+            process.made.add(line)
+        return answer
+
+    def _exchange(self, process: Process, line: bytes, limit: float, late: str) -> Answer:
+        """Ask, and wait for the answer to that."""
+        self._numbers += 1
+        numbered = b'{"number":%d,%b' % (self._numbers, line[1:])
+        return _answer(process.exchange(numbered, limit, late), self._numbers)
+
+    def _look(self, what: bytes) -> None:
+        """Raises what was given up for."""
+        error = self._given_up.get(what)
+        if error is not None:
+            raise type(error)(str(error))
+
+    def _failed(self, what: bytes, why: Exception, told: Exception) -> Exception:
+        """It could not be had: is it given up? Returns what to raise."""
+        self._ended[what] = self._ended.get(what, 0) + 1
+        if not isinstance(why, Crashed) or self._ended[what] == _STARTS:
+            self._given_up[what] = told
+        return told
 
     def _name(self) -> str:
         return f"{os.path.basename(self.engine).removesuffix('.py')} under {self.python}"
 
     def _kill(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # it ended by itself
-        for stream in _streams(process):
-            stream.close()
-        process.wait()
-
-    # --- lines
-
-    def _exchange(self, line: bytes, limit: float, late: str) -> bytes:
-        """Write a line and read one. What comes on standard error is kept, as much as may be of use."""
-        process = self._process
-        assert process is not None
-        stdin, stdout, stderr = _streams(process)
-        until = time.monotonic() + limit
-        pending = memoryview(line)
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            selector.register(stderr, selectors.EVENT_READ)
-            if pending:
-                selector.register(stdin, selectors.EVENT_WRITE)
-            while True:
-                left = until - time.monotonic()
-                ready = [key.fileobj for key, _ in selector.select(min(left, _LOOK))] if left > 0 else []
-                if left <= 0:
-                    raise Timeout(late + self._quoted())
-                if not ready and process.poll() is not None:
-                    raise self._dead()  # whom it started may keep its output open
-                if stdin in ready:
-                    pending = pending[_write(stdin, pending) :]
-                    if not pending:
-                        selector.unregister(stdin)
-                if stderr in ready and self._keep(stderr) == b"":
-                    selector.unregister(stderr)
-                if stdout in ready:
-                    found = self._line(stdout)
-                    if found is not None:
-                        return found
-
-    def _line(self, stdout: IO[bytes]) -> bytes | None:
-        data = _data(stdout)
-        if data is None:
-            return None
-        searched = len(self._read)
-        self._read += data
-        end = self._read.find(b"\n", searched)
-        if end >= 0:
-            line = bytes(self._read[:end])
-            del self._read[: end + 1]
-            return line
-        if not data:
-            raise self._dead()
-        if len(self._read) > _LONGEST:
-            raise Crashed(f"its answer is longer than {_LONGEST >> 20} MiB")
-        return None
-
-    def _keep(self, stderr: IO[bytes]) -> bytes | None:
-        """Read standard error; see ``_data``."""
-        data = _data(stderr)
-        if data:
-            self._told += data
-            del self._told[:-_KEPT]
-        return data
-
-    def _dead(self) -> Crashed:
-        """The process closed its output: it ends, or is of no use any more."""
-        process = self._process
-        assert process is not None
-        try:
-            code = process.wait(1)
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        except subprocess.TimeoutExpired:
-            how = "closed its output"
-        for _ in range(_KEPT):  # what it said last; whom it started may go on for ever
-            if not self._keep(_streams(process)[2]):
-                break
-        return Crashed(f"the process {how}{self._quoted()}")
-
-    def _quoted(self) -> str:
-        """The last line of standard error, for a message."""
-        lines = [line.strip() for line in self._told.decode("utf-8", "replace").splitlines() if line.strip()]
-        return f"; its last words: {sound(lines[-1][-_LINE:])}" if lines else ""
-
-
-def _streams(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-    assert stdin is not None
-    assert stdout is not None
-    assert stderr is not None
-    return stdin, stdout, stderr
+        if process is not None:
+            process.kill()
 
 
 def _line_of(request: dict[str, Any]) -> bytes:
@@ -285,25 +228,15 @@ def _first(line: bytes) -> First:
         return First()
 
 
-def _answer(line: bytes) -> Answer:
+def _answer(line: bytes, number: int) -> Answer:
     try:
         # Not msgspec's decoder: a parser may cut a character in two, and half of one is no JSON to it.
-        return msgspec.convert(json.loads(line), Answer)
+        answer = msgspec.convert(json.loads(line), Answer)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is one
         raise Crashed(f"it answered what is no answer: {str(error)[:_LINE]}") from error
-
-
-def _data(stream: IO[bytes]) -> bytes | None:
-    """What is there to read; None: nothing yet; empty: it is closed."""
-    data: bytes | None = stream.read(1 << 16)
-    return data
-
-
-def _write(stdin: IO[bytes], data: memoryview) -> int:
-    try:
-        return stdin.write(data) or 0
-    except BrokenPipeError:
-        return len(data)  # it ended: its output tells
+    if answer.number != number:
+        raise Crashed(f"it answered question {answer.number}, and was asked {number}")
+    return answer
 
 
 _peers: dict[tuple[str, str, str], Peer] = {}
@@ -319,7 +252,7 @@ def peer(python: str, engine: str, plugin: str = "") -> Peer:
 
 
 def close() -> None:
-    """End all workers of this process. They are started again when they are needed."""
+    """End all workers of this process. They are started again when they are needed, also those that were given up."""
     for each in _peers.values():
         each.close()
 

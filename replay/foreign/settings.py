@@ -18,13 +18,15 @@ _LABELLED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)", re.DOTALL)
 
 class Settings(msgspec.Struct, frozen=True):
     """``pythons``: label → path of a Python; "" is the default's. ``tokenizer``: a path that adapters load a real
-    tokenizer from; ``time_limit``: seconds for one session; ``start_limit``: seconds until an engine is imported and
-    a parser made."""
+    tokenizer from; ``time_limit``: seconds for one session; ``start_limit``: seconds until an engine is imported;
+    ``make_limit``: seconds until a parser is made, its plugin and tokenizer loaded (``time_limit``, where that is
+    more)."""
 
     pythons: dict[str, str] = {}
     tokenizer: str | None = None
     time_limit: float = 60.0
     start_limit: float = 180.0
+    make_limit: float = 60.0
 
     def python(self, label: str) -> str:
         """The Python of a label. Raises NotAvailable."""

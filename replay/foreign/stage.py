@@ -81,10 +81,10 @@ class ForeignStage:
         self._place = python, engine, plugin or ""
         worker = peer(*self._place)
         self._question = {"name": name, "facts": {"tokenizer": settings.tokenizer, "plugin": plugin}}
-        version = worker.version(settings.start_limit)
+        version = worker.version(settings)
         self.id = f"{parser}@{version}"
         try:
-            made = worker.ask({**self._question, "session": None}, settings.start_limit, settings.start_limit)
+            made = worker.ask({**self._question, "session": None}, settings)
         except PeerError as error:
             raise NotAvailable(f"it cannot be made: {error}") from error
         self._refuse(parser, made)
@@ -103,9 +103,7 @@ class ForeignStage:
         asking = asked(opening, events)
         # Another process than the one that made the stage has a worker of its own.
         worker = peer(*self._place)
-        answer = worker.ask(
-            {**self._question, "session": asking.session}, self._settings.time_limit, self._settings.start_limit
-        )
+        answer = worker.ask({**self._question, "session": asking.session}, self._settings)
         if answer.unsupported is not None or answer.absent is not None:
             raise Unsupported(answer.unsupported or answer.absent or "")
         if answer.error is not None and not answer.steps:

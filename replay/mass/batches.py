@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from replay.mass.spool import key
-from replay.mass.units import WITHIN, Unit, files, find
+from replay.mass.units import WITHIN, Unit, files_once, find
 from replay.mass.worker import Batch
 from replay.totals import Unreadable
 from store import open_store, trace
@@ -24,15 +24,17 @@ _SHARE = 8
 
 class Finder:
     """The units of sources that are not done. ``done``: keys of those that are; ``lost``: is told what cannot be read,
-    and its place in the order."""
+    and its place in the order; ``again``: a file that another source, or path, has led to."""
 
     def __init__(
-        self, sources: Sequence[str], sessions: Sequence[str], done: set[int], lost: Callable[[Unreadable, int], None]
-    ) -> None:
+        self, sources: Sequence[str], sessions: Sequence[str], done: set[int],
+        lost: Callable[[Unreadable, int], None], again: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
         self._sources = sources
         self._sessions = sessions
         self._done = done
         self._lost = lost
+        self._told = again
         self._seen = [False] * len(sources)
         self._ends = [0] * len(sources)
         self._index = 0
@@ -41,7 +43,7 @@ class Finder:
 
     def left(self) -> Iterator[Unit]:
         """Those to run."""
-        for unit in find(self._sources, self._sessions):
+        for unit in find(self._sources, self._sessions, self._again):
             # Whatever comes next of a source has a place before that of a source that has nothing.
             self._ends[unit.index :] = [unit.at + WITHIN - 1] * (len(self._ends) - unit.index)
             if unit.kind == "unreadable":
@@ -65,6 +67,11 @@ class Finder:
         if first:
             self.see(unit.index)
         return msgspec.structs.replace(unit, first=first)
+
+    def _again(self, index: int, file: str) -> None:
+        self.see(index)
+        if self._told is not None:
+            self._told(file)
 
     def see(self, index: int) -> None:
         """Something came of a source."""
@@ -93,17 +100,16 @@ class Finder:
 def _weight(sources: Sequence[str]) -> tuple[int, int]:
     """Sessions in stores, and bytes of trace files."""
     sessions = size = 0
-    for source in sources:
-        for file in files(source):
-            try:
-                if file.endswith(trace.SUFFIXES):
-                    size += os.path.getsize(file)
-                else:
-                    store = open_store(file, create=False)
-                    sessions += sum(1 for _ in store.sessions())
-                    store.close()
-            except (OSError, StoreError):
-                continue  # whoever reads it tells
+    for _, file in files_once(sources):
+        try:
+            if file.endswith(trace.SUFFIXES):
+                size += os.path.getsize(file)
+            else:
+                store = open_store(file, create=False)
+                sessions += sum(1 for _ in store.sessions())
+                store.close()
+        except (OSError, StoreError):
+            continue  # whoever reads it tells
     return sessions, size
 
 

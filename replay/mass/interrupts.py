@@ -14,7 +14,8 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class Interrupts:
     """While it is entered, in the main thread, SIGINT raises KeyboardInterrupt, but not within ``whole``: at its
-    end. So do SIGTERM and SIGHUP, unless somebody else listens to them."""
+    end. So do SIGTERM and SIGHUP, unless somebody else listens to them. One is enough: what comes after it waits until
+    all is put away."""
 
     def __init__(self) -> None:
         self._inside = self._seen = False
@@ -44,9 +45,11 @@ class Interrupts:
         finally:
             self._inside = False
         if self._seen:
+            self._inside = True
             raise KeyboardInterrupt
 
     def _come(self, signum: int, frame: FrameType | None) -> None:
         self._seen = True
         if not self._inside:
+            self._inside = True
             raise KeyboardInterrupt

@@ -26,11 +26,13 @@ _OPEN = 8
 
 class Loader:
     """Loads units; what it reads from stays open for the next. ``sessions``: ids, or prefixes of ids, to keep to;
-    ``layers``: what to load of each that our stages made. A context manager."""
+    ``layers``: what to load of each that our stages made; ``lazy``: see ``EventStore.load``, of those in stores. A
+    context manager."""
 
-    def __init__(self, sessions: Sequence[str] = (), layers: Wanted = None) -> None:
+    def __init__(self, sessions: Sequence[str] = (), layers: Wanted = None, *, lazy: bool = False) -> None:
         self._sessions = tuple(sessions)
         self._layers = layers
+        self._lazy = lazy
         self._stores: dict[str, EventStore] = {}
         self._file: BinaryIO | None = None
 
@@ -55,7 +57,7 @@ class Loader:
         try:
             match unit.kind:
                 case "store":
-                    yield 0, self._store(unit.file).load(unit.place, self._wanted(unit.relayed))
+                    yield 0, self._store(unit.file).load(unit.place, self._wanted(unit.relayed), lazy=self._lazy)
                 case "trace":
                     yield 0, self._trace(unit)
                 case "packed":
@@ -63,7 +65,7 @@ class Loader:
                 case "unreadable":
                     yield 0, Unreadable(unit.file, unit.error)
         except StoreError as error:
-            yield 0, Unreadable(unit.file, str(error), unit.place if unit.kind == "store" else "")
+            yield 0, unreadable(unit, error)
         except OSError as error:
             yield 0, Unreadable(unit.file, f"{unit.file} cannot be read ({error.strerror}).")
 
@@ -101,6 +103,11 @@ class Loader:
                 yield number, Unreadable(unit.file, str(error))
         if not data.strip():
             yield 0, _one(data, unit.file, 1, None)
+
+
+def unreadable(unit: Unit, error: StoreError) -> Unreadable:
+    """What cannot be read of a unit."""
+    return Unreadable(unit.file, str(error), unit.place if unit.kind == "store" else "")
 
 
 def example(file: str, session: str) -> Trace:

@@ -18,6 +18,7 @@ from replay.mass.load import Key, Wanted
 from replay.resolve import Parser, attribute
 from replay.run import RECORDED, Replayer
 from replay.verdict import Depth
+from store.api import SHADOW
 
 _ENGINE = re.compile(r"(vllm|sglang)(@[A-Za-z0-9_.-]+)?:")
 _ROOT = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_foreign(self) -> bool:
         """A parser of another engine takes part."""
-        return any(name is not None and foreign.is_foreign_name(name) for name in (self.parser, self.baseline))
+        return bool(self._engines())
 
     @property
     def is_ours(self) -> bool:
@@ -95,13 +96,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         is not there."""
         files = {name: hash_of(name) for name in self._files()}
         foreign.configure(self.peer_python, self.tokenizer, self.time_limit)
-        others = (name for name in (self.parser, self.baseline) if name is not None and foreign.is_foreign_name(name))
         # Whose id has the engine's version.
-        engines = {name: foreign.foreign(name).id for name in others}
+        engines = {name: foreign.foreign(name).id for name in self._engines()}
         # As it comes back from a file.
         told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         del told["histogram"]
         return {"playhead": version, "code": _code(), **told, "files": files, "engines": engines}
+
+    def _engines(self) -> list[str]:
+        """The parsers of other engines that take part."""
+        # Without a parser, a shadow's track is replayed through the shadow.
+        parser = (self.track or "").removeprefix(SHADOW) if self.parser is None else self.parser
+        return [name for name in (parser, self.baseline) if name and foreign.is_foreign_name(name)]
 
     def _files(self) -> Iterator[str]:
         named = (self.parser, self.baseline, self.compare, *self.ignore)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -33,6 +35,18 @@ _STARTS = 3
 """So many workers in a row that end before they are ready end the run."""
 _QUEUED = 2
 """Batches that a worker has, so that it need not wait for the next."""
+
+
+@contextmanager
+def _without_main() -> Generator[None]:
+    """What is started here does not run the caller's script again, as multiprocessing has it: nothing of it is needed,
+    and the command's takes longer to import than a worker to start."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager
@@ -55,8 +69,11 @@ class _Worker:
         self.process: ForkServerProcess = context.Process(
             target=worker.main, args=(theirs, plan, dict(os.environ)), daemon=True, name="playhead-replay"
         )
-        with _quiet():
-            self.process.start()
+        try:
+            with _quiet(), _without_main():
+                self.process.start()
+        except OSError as error:  # no process, no memory, or a TMPDIR whose name is too long for a socket
+            raise _not_started(str(error.strerror or error)) from error
         self.pid = self.process.pid or 0
         theirs.close()
         self.batches: deque[Batch] = deque()
@@ -129,7 +146,7 @@ class Pool:
         """Of the workers that live."""
         return tuple(each.pid for each in self._workers)
 
-    def run(self, batches: Iterator[Batch]) -> Iterator[Item]:
+    def run(self, batches: Iterator[Batch]) -> Generator[Item]:
         """What comes of the batches, as it comes. Raises ReplayError where no worker can run the plan."""
         while True:
             self._hand_out(batches)
@@ -202,7 +219,7 @@ class Pool:
             self._starts += 1
             if each.late or self._starts == _STARTS:
                 what = f"it was not ready within {START_LIMIT_S:g} s" if each.late else how
-                raise ReplayError(f"a worker process cannot be started: {what}. --jobs 1 runs without any")
+                raise _not_started(what)
         elif each.batches:
             why = f"no end within {self._limit:g} s" if each.late else how
             first = each.batches.popleft()
@@ -237,6 +254,10 @@ def _retries(batch: Batch, unit: int, number: int, fate: Fate, why: str) -> Iter
 
 def _from(unit: Unit, number: int) -> Unit:
     return msgspec.structs.replace(unit, first=number) if unit.kind == "packed" else unit
+
+
+def _not_started(why: str) -> ReplayError:
+    return ReplayError(f"a worker process cannot be started: {why}. --jobs 1 runs without any")
 
 
 def _error(name: str, message: str) -> ReplayError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import cache
 from itertools import chain, islice
 
@@ -41,12 +41,13 @@ _SAMPLE = 1000
 
 class Run:
     """``plan``: what to do; ``make``: what replays, where that has no name; ``on_result``: is called with each result;
-    ``on_progress``: with how many there are so far, and about how many there will be."""
+    ``on_progress``: with how many there are so far, and about how many there will be; ``again``: names of sources
+    that are others of the plan's."""
 
     def __init__(
         self, plan: Plan, jobs: int, *, make: Callable[[], Replayer] | None = None, fail_fast: bool = False,
         on_result: Callable[[SessionResult], None] | None = None,
-        on_progress: Callable[[int, int | None], None] | None = None,
+        on_progress: Callable[[int, int | None], None] | None = None, again: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Raises ReplayError for an earlier report that is none."""
         self._plan = plan
@@ -56,6 +57,8 @@ class Run:
         self._on_result = on_result
         self._on_progress = on_progress
         self._tally = Tally()
+        for source in again:
+            self._tally.again(source)
         self._interrupts = Interrupts()
         self._stop = False
         against = plan.against
@@ -96,12 +99,15 @@ class Run:
                     self._tally.add(result, place)
                     if self._earlier is not None:
                         self._earlier.see(result.session)
-                finder = Finder(self._plan.sources, self._plan.sessions, results.done, self._tally.unreadable)
-                for found in self._items(finder):
-                    with self._interrupts.whole():
-                        self._take(found, finder, results)
-                    if self._stop:
-                        return False
+                finder = Finder(
+                    self._plan.sources, self._plan.sessions, results.done, self._tally.unreadable, self._tally.again
+                )
+                with closing(self._items(finder)) as items:  # no worker is left behind, and none is left to chance
+                    for found in items:
+                        with self._interrupts.whole():
+                            self._take(found, finder, results)
+                        if self._stop:
+                            return False
                 finder.empty()
                 self._missing()
         except KeyboardInterrupt:
@@ -115,7 +121,7 @@ class Run:
             if not wanted or session.startswith(wanted):
                 self._tally.missing(session)
 
-    def _items(self, finder: Finder) -> Iterator[Item]:
+    def _items(self, finder: Finder) -> Generator[Item]:
         units = finder.left()
         first: list[Unit] = []
         if self._jobs > 1 and self._make is None and self._plan.is_ours:
@@ -132,7 +138,7 @@ class Run:
     def _here(self, units: Iterator[Unit]) -> Iterator[Item]:
         """Without worker processes."""
         replayer = self._plan.replayer() if self._make is None else self._make()
-        with Loader(self._plan.sessions, self._plan.layers) as loader:
+        with Loader(self._plan.sessions, self._plan.layers, lazy=True) as loader:
             for unit in units:
                 for number, found in loader.load(unit):
                     yield item(replayer, unit, number, found)

@@ -227,10 +227,13 @@ def _lock(file: BinaryIO, path: str) -> None:
     """Until it is closed. Raises ReplayError where another run holds it; a file system without locks has none."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ReplayError(f"{path}: another run is writing its results there: wait for it, or name another") from error
+        taken = not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        taken = True
     except OSError:
-        pass
+        return
+    if taken:  # or replaced, by one that was quicker
+        raise ReplayError(f"{path}: another run is writing its results there: wait for it, or name another")
 
 
 def resume(path: str, header: Header, current: Callable[[int, str, str, str], bool]) -> tuple[Header, Spool]:
@@ -254,8 +257,8 @@ def resume(path: str, header: Header, current: Callable[[int, str, str, str], bo
                 spool.close()
                 _remove(new)
                 raise
-        spool.flush()
-        os.replace(new, path)
+            spool.flush()
+            os.replace(new, path)  # while the old one is locked
     except OSError as error:
         raise ReplayError(f"{path} cannot be resumed: {error.strerror}") from error
     spool.path = path

@@ -40,6 +40,7 @@ class _Key(NamedTuple):
     tokens: int
     session: str
     source: str
+    digest: str
 
 
 class _Smallest:
@@ -110,6 +111,7 @@ class Tally:
         self._lost = 0
         self._missing: list[str] = []
         self._missed = 0
+        self._again: dict[str, None] = {}
 
     def add(self, result: SessionResult, place: int) -> None:
         """One result. ``place``: where it can be read again."""
@@ -143,6 +145,11 @@ class Tally:
         if len(self._missing) < UNREADABLE_SHOWN:
             self._missing.append(session)
 
+    def again(self, source: str) -> None:
+        """A source, or a file in one, that was given once more, and is counted once."""
+        if len(self._again) < UNREADABLE_SHOWN:
+            self._again[source] = None
+
     def _told(self) -> list[tuple[int, Unreadable]]:
         return sorted(self._unreadable, key=lambda held: (held[0], held[1].source, held[1].session))[:UNREADABLE_SHOWN]
 
@@ -153,7 +160,7 @@ class Tally:
         cluster.count += 1
         cluster.tokens += result.tokens
         cluster.models[result.model] += 1
-        key = _Key(result.tokens, result.session, result.source)
+        key = _Key(result.tokens, result.session, result.source, result.digest)
         cluster.sessions.add(key)
         if cluster.least is None or key < cluster.least:
             cluster.least, cluster.example = key, place
@@ -210,6 +217,10 @@ class Tally:
     def missed(self) -> tuple[str, ...]:
         """As they were told, at most UNREADABLE_SHOWN."""
         return tuple(self._missing)
+
+    def counted_once(self) -> tuple[str, ...]:
+        """As they were told, at most UNREADABLE_SHOWN."""
+        return tuple(self._again)
 
     def clusters(self, read: Callable[[int], SessionResult]) -> tuple[Cluster, ...]:
         """The largest first. ``read``: the result at a place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +13,9 @@ from store import open_store, trace
 from store.api import StoreError
 
 Kind: TypeAlias = Literal["store", "trace", "packed", "unreadable"]
+
+Again: TypeAlias = Callable[[int, str], None]
+"""Is told of a file that comes once more, by whatever path, and of which source."""
 
 STORES = (".db", ".sqlite", ".sqlite3")
 """How the names of stores end, in a folder."""
@@ -73,16 +76,33 @@ _HEADER = msgspec.json.Decoder(_Header)
 _UNKNOWN = _Opening(upstream=True)
 
 
-def find(sources: Sequence[str], sessions: Sequence[str] = ()) -> Iterator[Unit]:
+def find(sources: Sequence[str], sessions: Sequence[str] = (), again: Again | None = None) -> Iterator[Unit]:
     """The units of the sources, in order: a store's newest first, a folder's files by name. ``sessions``: ids, or
-    prefixes of ids, to keep to; of compressed files, whoever loads them must look. Raises nothing: what cannot be read
-    is a unit that says so."""
+    prefixes of ids, to keep to; of compressed files, whoever loads them must look. ``again``: see files_once. Raises
+    nothing: what cannot be read is a unit that says so."""
     at = 0
+    for index, file in files_once(sources, again):
+        for unit in _file(file, index, tuple(sessions)):
+            yield msgspec.structs.replace(unit, at=at)
+            at += WITHIN
+
+
+def files_once(sources: Sequence[str], again: Again | None = None) -> Iterator[tuple[int, str]]:
+    """The files of the sources, each by the first of its paths, with the source's number. ``again``: is told of the
+    others."""
+    met: set[tuple[int, int]] = set()
     for index, source in enumerate(sources):
         for file in files(source):
-            for unit in _file(file, index, tuple(sessions)):
-                yield msgspec.structs.replace(unit, at=at)
-                at += WITHIN
+            try:
+                stat = os.stat(file)
+            except (OSError, ValueError):
+                yield index, file  # whoever reads it tells
+                continue
+            if (stat.st_dev, stat.st_ino) not in met:
+                met.add((stat.st_dev, stat.st_ino))
+                yield index, file
+            elif again is not None:
+                again(index, file)
 
 
 def files(source: str) -> Iterator[str]:

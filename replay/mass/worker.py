@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing import parent_process
@@ -17,16 +16,19 @@ import msgspec
 from replay.derive import StageFailure
 from replay.errors import ReplayError
 from replay.mass import spool
-from replay.mass.load import Loader
+from replay.mass.load import Loader, unreadable
 from replay.mass.plan import Plan, hash_of
 from replay.mass.units import Unit
 from replay.result import SessionResult
 from replay.run import Replayer
 from replay.totals import Unreadable
-from store.api import Trace
+from store.api import StoreError, Trace
 
 TOLD_EVERY_S = 0.1
 """How long a worker keeps what it has."""
+
+_YOUNG = 50_000
+"""Objects between two collections: those of some sessions, nearly all of which go by themselves before."""
 
 Fate: TypeAlias = Literal["Timeout", "Crashed"]
 """What a process did not survive."""
@@ -78,10 +80,13 @@ def item(replayer: Replayer, unit: Unit, number: int, found: Trace | Unreadable,
     if isinstance(found, Unreadable):
         return Item(at, unit.index, lost=found)
     if blamed is None:
-        result = replayer.replay(found, unit.file)
+        try:
+            result = replayer.replay(found, unit.file)
+        except StoreError as damage:  # of a record that was not decoded before
+            return Item(at, unit.index, lost=unreadable(unit, damage))
     else:
-        error = StageFailure("semantic", "", -1, -1, "", blamed.fate, blamed.why)
-        result = replayer.failed(found, unit.file, error)
+        failure = StageFailure("semantic", "", -1, -1, "", blamed.fate, blamed.why)
+        result = replayer.failed(found, unit.file, failure)
     return Item(at, unit.index, line_of(unit, number, result, found.opening.parser))
 
 
@@ -99,7 +104,7 @@ def main(connection: Connection, plan: bytes, environment: dict[str, str]) -> No
     os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(environment)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _end_with_parent()
     made = msgspec.json.decode(plan, type=Plan)
     try:
         try:
@@ -108,7 +113,8 @@ def main(connection: Connection, plan: bytes, environment: dict[str, str]) -> No
             # What is there now stays there: the collector need not look at it again.
             gc.collect()
             gc.freeze()
-            with Loader(made.sessions, made.layers) as loader:
+            gc.set_threshold(_YOUNG)
+            with Loader(made.sessions, made.layers, lazy=True) as loader:
                 while True:
                     _run(_batch(connection.recv_bytes()), replayer, loader, connection.send_bytes)
         except ReplayError as error:
@@ -134,8 +140,19 @@ def _run(batch: Batch, replayer: Replayer, loader: Loader, send: Callable[[bytes
 
 
 def _end_with_parent() -> None:
-    """A run that is killed leaves no worker behind, not even one whose parser hangs."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os.killpg(0, signal.SIGKILL)
+    """Leave a process behind that ends this one's group when the run is gone: one that is killed leaves no worker.
+
+    A thread could not: a regular expression that searches for ever does not let it run.
+    """
+    run = parent_process()
+    if run is None:
+        return
+    if between := os.fork():
+        os.waitpid(between, 0)
+        return
+    if os.fork():
+        os._exit(0)  # so that who waits here for any child does not wait for that one
+    os.closerange(0, run.sentinel)  # the run is told of a worker's end by its connection's, which nobody else may hold
+    os.closerange(run.sentinel + 1, os.sysconf("SC_OPEN_MAX"))
+    run.join()
+    os.killpg(0, signal.SIGKILL)

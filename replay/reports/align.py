@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from replay.derive import Track
-from replay.text import first_difference, plain_excerpt, sound
+from replay.reports.counting import Counting
+from replay.reports.wrote import Wrote, wrote
+from replay.text import first_difference, plain_excerpt
 from stages.events import (
     CallArguments,
     CallEnd,
@@ -39,22 +41,9 @@ _LAST = 3
 """Rows at the end that are shown in any case: there stand the calls' ends and the finish."""
 _AROUND = 1
 """Rows of what is the same that are shown before and after a difference."""
-_PIECES = 24
-"""Pieces of what the model wrote that one row shows."""
 _EVENTS = 12
 """What one side emitted in one row: as much is shown, from a little before the difference on."""
 _BEFORE = 2
-_LONGEST = 160
-
-Piece: TypeAlias = Literal["text", "special", "input"]
-"""``special``: a special or added token; ``input``: no text, but another input of the engine, in words."""
-
-
-class Wrote(msgspec.Struct, frozen=True):
-    """What the model wrote, or what else came in."""
-
-    text: str
-    piece: Piece
 
 
 class Emitted(msgspec.Struct, frozen=True):
@@ -84,11 +73,12 @@ class Row(msgspec.Struct, frozen=True):
 
 class Aligned(msgspec.Struct, frozen=True):
     """A session's two sides. ``differing``: steps at which they differ, also those in folded rows; ``choices``: how
-    many there are."""
+    many there are; ``partly``: what was not compared does not count as different."""
 
     rows: tuple[Row, ...]
     differing: int
     choices: int
+    partly: bool = False
 
 
 def align(
@@ -98,23 +88,24 @@ def align(
     tokenizer: TokenizerFacts = TokenizerFacts(),
     *,
     loose: bool = False,
+    counting: Counting | None = None,
     limit: int = LIMIT,
 ) -> Aligned:
     """The rows of a session. ``inputs``: what ``steps`` of both tracks count; ``left``: what is compared with; None: it
     is not at hand, and all of it counts as missing. ``loose``: only what clients see is compared, without ids of calls:
-    the other side is another engine's."""
+    the other side is another engine's; ``counting``: what may be marked as different; None: everything."""
     special = frozenset((*tokenizer.special.values(), *tokenizer.added.values()))
     mine, theirs = _by_step(left), _by_step(right)
     # Before the first input stands what came from nothing known, after the last what a session's end brought out.
     seqs = [*range(-1, len(inputs)), *sorted(seq for seq in {*mine, *theirs} if seq >= len(inputs))]
-    steps = [_Step(seq, mine.get(seq, ()), theirs.get(seq, ()), loose) for seq in seqs]
+    steps = [_Step(seq, mine.get(seq, ()), theirs.get(seq, ()), loose, counting) for seq in seqs]
     if not any(steps[0].sides):
         del steps[0]
     rows = list(_rows(_grouped(steps)))
     choices = {event.choice for event in inputs if isinstance(event, TokensInput)}
     return Aligned(
-        tuple(_shown(row, inputs, special) for row in _limited(rows, max(limit, _LAST + 2))),
-        sum(step.differs for step in steps), len(choices),
+        tuple(_shown(row, inputs, special, counting) for row in _limited(rows, max(limit, _LAST + 2))),
+        sum(step.differs for step in steps), len(choices), counting is not None,
     )  # fmt: skip
 
 
@@ -221,10 +212,15 @@ class _Step:
 
     __slots__ = ("differs", "seq", "sides")
 
-    def __init__(self, seq: int, left: Sequence[_Said], right: Sequence[_Said], loose: bool) -> None:
+    def __init__(
+        self, seq: int, left: Sequence[_Said], right: Sequence[_Said], loose: bool, counting: Counting | None
+    ) -> None:
         self.seq = seq
         self.sides = left, right
-        one, other = ([_key(said, loose) for said in side if not (loose and said.quiet)] for side in self.sides)
+        one, other = (
+            [_key(said, loose) for said in side if not (loose and said.quiet) and _counts(said, counting)]
+            for side in self.sides
+        )
         self.differs = one != other
 
     @property
@@ -237,6 +233,10 @@ class _Step:
     @property
     def choices(self) -> frozenset[int]:
         return frozenset(said.choice for side in self.sides for said in side)
+
+
+def _counts(said: _Said, counting: Counting | None) -> bool:
+    return counting is None or counting.counts(said.choice, said.kind, said.index)
 
 
 def _key(said: _Said, loose: bool) -> tuple[Any, ...]:
@@ -285,6 +285,9 @@ def _rows(groups: Sequence[_Group]) -> Iterator[tuple[bool, _Group]]:
 
 
 def _limited(rows: list[tuple[bool, _Group]], limit: int) -> list[tuple[bool, _Group]]:
+    """At most so many rows. What is the same gives way first, so that nothing that differs is hidden for it."""
+    if len(rows) > limit:
+        rows = list(_narrowed(rows))
     if len(rows) <= limit:
         return rows
     head = limit - _LAST - 1
@@ -292,10 +295,22 @@ def _limited(rows: list[tuple[bool, _Group]], limit: int) -> list[tuple[bool, _G
     return [*rows[:head], (True, middle), *rows[len(rows) - _LAST :]]
 
 
+def _narrowed(rows: Sequence[tuple[bool, _Group]]) -> Iterator[tuple[bool, _Group]]:
+    """Rows next to each other that are the same as one, folded."""
+    for differs, run in groupby(rows, lambda row: row[1][0].differs):
+        held = list(run)
+        if differs or len(held) == 1:
+            yield from held
+        else:
+            yield True, [step for _, group in held for step in group]
+
+
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _shown(row: tuple[bool, _Group], inputs: Sequence[Input], special: frozenset[int]) -> Row:
+def _shown(
+    row: tuple[bool, _Group], inputs: Sequence[Input], special: frozenset[int], counting: Counting | None
+) -> Row:
     folded, steps = row
     differing = sum(step.differs for step in steps)
     ends = steps[0].seq, steps[-1].seq
@@ -303,8 +318,16 @@ def _shown(row: tuple[bool, _Group], inputs: Sequence[Input], special: frozenset
         return Row(*ends, len(steps), differing > 0, differing, folded=True)
     left, right = (_joined([said for step in steps for said in step.sides[side]]) for side in (0, 1))
     differ = differing > 0
-    sides = _side(left, right, differ), _side(right, left, differ)
-    return Row(*ends, len(steps), differ, differing, False, _wrote(steps, inputs, special), *sides)
+    sides = _side(left, right, differ, counting), _side(right, left, differ, counting)
+    return Row(
+        *ends,
+        len(steps),
+        differ,
+        differing,
+        False,
+        wrote([inputs[step.seq] for step in steps if 0 <= step.seq < len(inputs)], special),
+        *sides,
+    )
 
 
 def _joined(said: Sequence[_Said]) -> list[_Said]:
@@ -314,7 +337,9 @@ def _joined(said: Sequence[_Said]) -> list[_Said]:
     return [_Said(first.kind, first.choice, first.index, "".join(item.text for item in said), first.label, first.quiet)]
 
 
-def _side(mine: Sequence[_Said], other: Sequence[_Said], differs: bool) -> tuple[Emitted, ...]:
+def _side(
+    mine: Sequence[_Said], other: Sequence[_Said], differs: bool, counting: Counting | None
+) -> tuple[Emitted, ...]:
     """One side of a row; what both begin and end with is not what differs."""
     keys, others = ([_key(said, False) for said in side] for side in (mine, other))
     most = min(len(keys), len(others))
@@ -324,7 +349,7 @@ def _side(mine: Sequence[_Said], other: Sequence[_Said], differs: bool) -> tuple
     end = min(len(mine), start + _EVENTS)
     made = [_left_out(start)] if start else []
     for at in range(start, end):
-        apart = differs and head <= at < len(mine) - tail
+        apart = differs and head <= at < len(mine) - tail and _counts(mine[at], counting)
         made.append(_emitted(mine[at], other[at] if at < len(other) else None, apart))
     return (*made, _left_out(len(mine) - end)) if end < len(mine) else tuple(made)
 
@@ -341,51 +366,3 @@ def _emitted(said: _Said, beside: _Said | None, apart: bool) -> Emitted:
         if said.label != beside.label:
             text += f" {plain_excerpt(said.label, first_difference(said.label, beside.label))}"
     return Emitted(said.kind, text, said.choice, said.quiet, apart)
-
-
-def _wrote(steps: Sequence[_Step], inputs: Sequence[Input], special: frozenset[int]) -> tuple[Wrote, ...]:
-    found: list[tuple[Piece, bytes]] = []
-    for step in steps:
-        if 0 <= step.seq < len(inputs):
-            found += _pieces(inputs[step.seq], special)
-    made: list[Wrote] = []
-    for piece, run in groupby(found, _kind):
-        parts = [data for _, data in run]
-        joined = [b"".join(parts)] if piece == "text" else parts
-        made += [Wrote(_middle(sound(data.decode("utf-8", "backslashreplace"))), piece) for data in joined]
-    if len(made) > _PIECES:
-        made[_PIECES // 2 : len(made) - _PIECES // 2] = [Wrote("…", "input")]
-    return tuple(made)
-
-
-def _kind(item: tuple[Piece, bytes]) -> Piece:
-    return item[0]
-
-
-def _middle(text: str) -> str:
-    """The text, or both its ends."""
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[: 2 * _LONGEST // 3]}…{text[-(_LONGEST // 3) :]}"
-
-
-def _pieces(event: Input, special: frozenset[int]) -> Iterator[tuple[Piece, bytes]]:
-    if not isinstance(event, TokensInput):
-        words = _in_words(event)
-        if words:
-            yield "input", words.encode("utf-8", "backslashreplace")
-    elif event.pieces:
-        for token, piece in zip(event.ids, event.pieces, strict=False):
-            name: Piece = "special" if token in special else "text"
-            yield name, piece
-    elif event.text or not event.ids:
-        yield "text", event.text.encode("utf-8", "backslashreplace")
-    else:
-        yield "input", " ".join(f"#{token}" for token in event.ids[:_PIECES]).encode()
-
-
-def _in_words(event: Input) -> str:
-    kind: Any = event.__class__
-    name = str(kind.__struct_config__.tag)
-    told = next((str(value) for field in ("reason", "by", "kind") if (value := getattr(event, field, None))), "")
-    return f"{name} {told}".rstrip()

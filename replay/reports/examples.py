@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from replay.errors import ReplayError
 from replay.reports.align import LIMIT, Aligned, align
+from replay.reports.counting import counting
 from replay.result import SessionResult
 from replay.run import Replayer
 from store.api import StoreError, Trace
@@ -29,4 +30,7 @@ def aligned(result: SessionResult, load: Load, replayer: Replayer, *, limit: int
         return "it cannot be replayed again"
     if both.before is None:
         return "the events that it is compared with are not recorded"
-    return align(both.inputs, both.before, both.after, trace.opening.tokenizer, loose=both.loose, limit=limit)
+    return align(
+        both.inputs, both.before, both.after, trace.opening.tokenizer, loose=both.loose, counting=counting(result),
+        limit=limit,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ All text is data: it is escaped, and characters that would hide or turn other te
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from math import log
 from typing import Any
@@ -17,11 +17,11 @@ from markupsafe import Markup, escape
 
 from replay.report import RunReport
 from replay.reports import words
-from replay.reports.align import Aligned, Row
+from replay.reports.align import Aligned
 from replay.reports.examples import Load, aligned
 from replay.reports.overview import span
 from replay.reports.session import head_in_words, rest_in_words
-from replay.reports.survey import Survey, survey
+from replay.reports.survey import Survey, breach_of, survey
 from replay.reports.words import MARKED, MEANS, counted
 from replay.result import SessionResult
 from replay.run import Replayer
@@ -70,7 +70,7 @@ def page(report: RunReport, load: Load | None = None, replayer: Replayer | None 
     examples = _examples(made.get_template("kind.html").module, report, clusters, load, replayer)
     return made.get_template("report.html").render(
         report=report, seen=seen, kinds=_kinds(report, clusters, len(examples)), worst=words.worst_of(clusters),
-        words=words, examples=examples, verdicts=_verdicts(report), families=_families(report), lag=_lag(report.lag),
+        words=words, examples=examples, verdicts=_verdicts(report), families=_families(report), lag=_lag(report),
         oracles=_oracles(report, seen), left=max(0, len(clusters) - _TABLED), in_words=in_words, name=_name,
         limit=_ROWS, MARKED=MARKED, MEANS=MEANS,
     )  # fmt: skip
@@ -182,15 +182,9 @@ def _table(report: RunReport, both: Aligned | str) -> dict[str, Any]:
     if isinstance(both, str):
         return {"why": both}
     if not both.differing:
-        return {"why": "what clients see, markers and faults are the same at every step"}
-    names = words.sides(report)
-    return {"why": "", "rows": both.rows, "names": names, "choices": both.choices, "span": span, "folded": _folded}
-
-
-def _folded(row: Row) -> str:
-    if row.differs:
-        return f"… {counted(row.steps, 'step')}, {row.differing:,} of them differ"
-    return f"… {counted(row.steps, 'step')} the same"
+        return {"why": words.nothing_differs(both)}
+    names = words.shown_sides(report)
+    return {"why": "", "rows": both.rows, "names": names, "choices": both.choices, "span": span, "folded": words.folded}
 
 
 class _Share(msgspec.Struct, frozen=True):
@@ -219,9 +213,9 @@ class _Bar(msgspec.Struct, frozen=True):
     width: float
 
 
-def _lag(lag: Mapping[int, int]) -> dict[str, Any]:
+def _lag(report: RunReport) -> dict[str, Any]:
     """The histogram. ``log``: its bars are drawn by logarithm."""
-    bars = words.bars(lag)
+    bars = words.bars(report.lag)
     total, most = sum(bar.characters for bar in bars), max((bar.characters for bar in bars), default=0)
     least = min((bar.characters for bar in bars if bar.characters), default=0)
     by_log = most > _SKEWED * max(1, least)
@@ -235,7 +229,7 @@ def _lag(lag: Mapping[int, int]) -> dict[str, Any]:
         _Bar(bar.label, bar.characters, words.percent(bar.characters / total), round(width(bar.characters), 2))
         for bar in bars
     ]
-    return {"bars": rows, "log": by_log, "told": words.lag_in_words(lag)}
+    return {"bars": rows, "log": by_log, "told": words.lag_in_words(report)}
 
 
 class _Parser(msgspec.Struct, frozen=True):
@@ -274,11 +268,20 @@ def _oracles(report: RunReport, seen: Survey) -> dict[str, Any]:
     pair: dict[str, Any] = {}
     if result is not None and result.split_pair is not None:
         pair = {
-            "session": result.session, "shown": result.split_pair.shown, "command": words.example(report, result),
+            "session": result.session, "shown": words.pair_in_words(result.split_pair),
+            "command": words.example(report, result),
             "differences": list(rest_in_words(_only(result))),
         }  # fmt: skip
-    rows = [(words.spaced(oracle), MARKED[oracle], seen.breached[oracle]) for oracle in ORACLES]
-    return {"rows": rows, "pair": pair, "cuts": seen.cuts}
+    rows: list[dict[str, Any]] = [
+        {"oracle": words.spaced(oracle), "means": MARKED[oracle], "count": seen.breached[oracle], "session": ""}
+        for oracle in ORACLES
+    ]
+    for row, oracle in zip(rows, ORACLES, strict=True):
+        if seen.breached[oracle]:
+            result, breach = breach_of(seen, oracle)
+            row |= {"session": result.session, "source": result.source, "detail": breach.detail}
+    cuts = words.cuts_in_words(seen.cuts, seen.cut, seen.cut_broken) if report.cut else ""
+    return {"rows": rows, "pair": pair, "cuts": cuts}
 
 
 def _only(result: SessionResult) -> SessionResult:

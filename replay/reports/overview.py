@@ -13,30 +13,31 @@ from rich.text import Text
 
 from replay.report import RunReport
 from replay.reports import words
-from replay.reports.align import QUOTED, Aligned, Emitted, Row, Wrote
-from replay.reports.survey import Survey
+from replay.reports.align import QUOTED, Aligned, Emitted, Row
+from replay.reports.survey import Survey, breach_of
 from replay.reports.words import MARKED, RARE, STYLES, counted
+from replay.reports.wrote import Wrote
 from replay.signature import in_words
 from replay.text import printable
 from replay.totals import Cluster, Family
-from replay.verdict import VERDICTS, Mark, Verdict
+from replay.verdict import ORACLES, VERDICTS, Mark, Verdict
 
 _MOST = 8
 """Lines of a kind that are shown."""
 _FAMILIES = 30
 _TABLED = 40
 """Kinds in the table."""
-_ID = 12
-"""Characters of an id that ``--session`` takes for it."""
 
 
 def print_overview(console: Console, report: RunReport, seen: Survey, *, plain: bool) -> None:
     """Everything but the sessions; the verdicts and the run's one line come last, next to the prompt."""
     _unreadable(console, report)
+    if report.counted_once:
+        _print(console, words.counted_once(report))
     if report.summary.missing:
-        console.print(Text(printable(words.missing(report))))
+        _print(console, words.missing(report))
     for text, count in seen.told[:_MOST]:
-        console.print(Text(f"{printable(text)} ({counted(count, 'session')})"))
+        _print(console, f"{text} ({counted(count, 'session')})")
     left = sum(count for _, count in seen.told[_MOST:]) + seen.other
     if left:
         console.print(f"and {counted(left, 'more note')} of this sort: see --json")
@@ -44,22 +45,21 @@ def print_overview(console: Console, report: RunReport, seen: Survey, *, plain: 
         return
     _named(console, "Appeared", seen.appeared)
     _named(console, "Gone", seen.gone)
-    _named(console, "Oracles broken", seen.breached)
+    _oracles(console, report, seen)
     _pair(console, seen)
     if len(report.families) > 1:
         console.print(_families(report.families, plain=plain))
     if report.baseline or any(item.before or item.after for item in words.paired_of(report)):
         _paired(console, report, plain=plain)
-    told = words.lag_in_words(report.lag)
+    told = words.lag_in_words(report)
     if told:
-        console.print(Text(f"Where events differ, text comes: {told}."))
+        _print(console, told)
     _summary(console, report, seen, plain=plain)
 
 
 def _unreadable(console: Console, report: RunReport) -> None:
     for item in report.unreadable[: 5 * _MOST]:
-        session = f" session {item.session}" if item.session else ""
-        console.print(Text(printable(f"unreadable: {item.source}{session}: {item.error}")))
+        _print(console, f"unreadable: {words.unread(item)}")
     left = report.summary.unreadable - len(report.unreadable[: 5 * _MOST])
     if left > 0:
         console.print(f"{left:,} more that cannot be read: see --json")
@@ -70,7 +70,32 @@ def _named(console: Console, what: str, found: Counter[Any]) -> None:
     if most:
         told = ", ".join(f"{printable(words.spaced(name))} {count:,}" for name, count in most[:_MOST])
         more = f" and {len(most) - _MOST} more" if len(most) > _MOST else ""
-        console.print(Text(f"{what}, by sessions: {told}{more}."))
+        _print(console, f"{what}, by sessions: {told}{more}.")
+
+
+def print_indented(console: Console, text: Text, indent: str = "  ") -> None:
+    """A text, each of its lines a little to the right, and with nothing behind it."""
+    for line in text.wrap(console, max(1, console.width - len(indent)), overflow="fold"):
+        line.rstrip()
+        console.print(Text.assemble(indent, line))
+
+
+def _print(console: Console, text: str, style: str = "") -> None:
+    print_indented(console, Text(printable(text), style), "")
+
+
+def _oracles(console: Console, report: RunReport, seen: Survey) -> None:
+    """What is broken, with the smallest session of each; and what the cuts showed."""
+    if seen.breached:
+        console.print("Oracles broken:")
+    for oracle in ORACLES:
+        if not seen.breached[oracle]:
+            continue
+        result, breach = breach_of(seen, oracle)
+        told = f"{words.spaced(oracle)} in {counted(seen.breached[oracle], 'session')}, such as {result.session}"
+        print_indented(console, Text(printable(f"{told} ({result.source}): {breach.detail}")))
+    if report.cut:
+        _print(console, words.cuts_in_words(seen.cuts, seen.cut, seen.cut_broken))
 
 
 def _pair(console: Console, seen: Survey) -> None:
@@ -78,9 +103,10 @@ def _pair(console: Console, seen: Survey) -> None:
     result = seen.pair
     if result is None or result.split_pair is None:
         return
-    one, other = map(printable, result.split_pair.shown)
-    console.print(Text(f"The smallest pair of splits that differ, in {printable(result.session)}:"))
-    console.print(Text(f"  {one}\n  {other}"))
+    _print(console, f"The smallest pair of splits that differ, in {result.session}:")
+    for name, shown in words.pair_in_words(result.split_pair):
+        print_indented(console, Text(printable(f"{name}:")))
+        print_indented(console, Text(printable(f"  {shown}")))
 
 
 def _table(*columns: tuple[str, str], plain: bool, title: str = "") -> Table:
@@ -96,14 +122,15 @@ def _table(*columns: tuple[str, str], plain: bool, title: str = "") -> Table:
 def kinds_table(clusters: Sequence[Cluster], shown: int, *, plain: bool) -> Table:
     """The kinds, with an example's id. ``shown``: sessions of all kinds."""
     table = _table(
-        ("verdict", "left"), ("sessions", "right"), ("share", "right"), ("kind", "left"), ("example", "left"),
+        ("verdict", "left"), ("sessions", "right"), ("of these", "right"), ("kind", "left"), ("example", "left"),
         plain=plain,
     )  # fmt: skip
+    short = words.shortened(cluster.example.session for cluster in clusters[:_TABLED])
     for cluster in clusters[:_TABLED]:
         verdict = cluster.signature.verdict
         table.add_row(
             Text(verdict, STYLES[verdict]), f"{cluster.count:,}", words.percent(cluster.count / max(1, shown)),
-            Text(printable(in_words(cluster.signature))), Text(printable(cluster.example.session[:_ID])),
+            Text(printable(in_words(cluster.signature))), Text(printable(short[cluster.example.session])),
         )  # fmt: skip
     if len(clusters) > _TABLED:
         left = clusters[_TABLED:]
@@ -147,7 +174,7 @@ def _paired(console: Console, report: RunReport, *, plain: bool) -> None:
         )  # fmt: skip
     if words.paired_of(report):
         console.print(table)
-        console.print(Text("p: exact McNemar test, two-sided; in brackets: Wilson's 95 % interval of the rate.", "dim"))
+        _print(console, "p: exact McNemar test, two-sided; in brackets: Wilson's 95 % interval of the rate.", "dim")
 
 
 def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) -> None:
@@ -158,21 +185,17 @@ def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) 
             table.add_row(Text(verdict, STYLES[verdict] if count else "dim"), f"{count:,}")
     console.print(table)
     for split in seen.nowhere:
-        console.print(Text(f"Split {printable(split)} was not compared: no session allows it.", "bold yellow"))
-    if report.clusters:
-        console.print(Text(f"{words.headline(report)}.", "bold"))
+        _print(console, f"Split {split} was not compared: no session allows it.", "bold yellow")
+    _print(console, f"{words.headline(report)}.", "bold")
     parser = report.parser or "the recorded parser"
     track = f" with track {report.track}" if report.track else ""
     base = f" with {report.baseline}" if report.baseline else ""
     pace = words.pace(report)
-    console.print(
-        Text(
-            printable(
-                f"{counted(report.summary.sessions, 'session')}, {counted(report.summary.tokens, 'token')},"
-                f" through {parser}, compared{base}{track} {words.depth_of(report)}, splits"
-                f" {','.join(report.splits)}. {f'{pace}. ' if pace else ''}Run digest {report.digest[:16]}."
-            )
-        )
+    _print(
+        console,
+        f"{counted(report.summary.sessions, 'session')}, {counted(report.summary.tokens, 'token')}, through {parser},"
+        f" compared{base}{track} {words.depth_of(report)}, splits {','.join(report.splits)}."
+        f" {f'{pace}. ' if pace else ''}Run digest {report.digest[:16]}.",
     )
     if report.interrupted:
         console.print(Text("Interrupted: this is not all of it.", "bold yellow"))
@@ -186,13 +209,13 @@ def sides_table(aligned: Aligned | str, names: tuple[str, str], *, plain: bool) 
     if isinstance(aligned, str):
         return Text(f"both sides: {printable(aligned)}", "dim")
     if not aligned.differing:
-        return Text("both sides: what clients see, markers and faults are the same at every step", "dim")
+        return Text(f"both sides: {words.nothing_differs(aligned)}", "dim")
     table = _table(
         ("", "left"), ("step", "left"), ("the model wrote", "left"), *((name, "left") for name in names), plain=plain,
     )  # fmt: skip
     for row in aligned.rows:
         if row.folded:
-            table.add_row("!" if row.differs else "", Text(f"… {_folded(row)}", "dim"))
+            table.add_row(Text("!" if row.differs else "", "bold red"), "…", Text(words.folded(row), "dim"))
         else:
             table.add_row(
                 Text("!" if row.differs else "", "bold red"), span(row), _wrote(row.wrote),
@@ -208,15 +231,12 @@ def span(row: Row) -> str:
     return f"{max(0, row.first)}" if row.first == row.last else f"{max(0, row.first)}-{row.last}"
 
 
-def _folded(row: Row) -> str:
-    if row.differs:
-        return f"{counted(row.steps, 'step')}, {row.differing:,} of them differ"
-    return f"{counted(row.steps, 'step')} the same"
-
-
 def _wrote(wrote: Iterable[Wrote]) -> Text:
-    styles = {"text": "", "special": "bold cyan", "input": "dim"}
-    return Text.assemble(*((printable(item.text), styles[item.piece]) for item in wrote))
+    """Text in quotes; tokens that are markers, and what is no text, without."""
+    shown = {"text": ("'{}'", ""), "special": ("{}", "bold cyan"), "bytes": ("<{}>", "dim"), "input": ("{}", "dim")}
+    return Text(" ").join(
+        Text(shown[item.piece][0].format(printable(item.text)), shown[item.piece][1]) for item in wrote
+    )
 
 
 def _emitted(emitted: Sequence[Emitted], choices: int) -> Text:

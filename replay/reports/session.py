@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
+from replay.derive import StageFailure
+from replay.foreign import is_foreign_name
 from replay.message_diff import in_words
+from replay.pair import ENDED
 from replay.reports.words import counted, spaced
 from replay.result import SessionResult
+from replay.signature import EARLIER
+from replay.signature import in_words as signature_in_words
 from replay.text import printable
-from replay.verdict import Divergence, Verdict
+from replay.verdict import VERDICTS, Divergence, Verdict
 
 _NAMED = ("boundary", "marker_leaked", "call_lost", "call_added")
 """Kinds that say more than the field."""
@@ -20,17 +26,43 @@ _MOST = 8
 
 def head_in_words(result: SessionResult) -> Iterator[str]:
     """Verdicts, what failed, and the first place at which the sides part."""
-    verdicts: dict[str, Verdict] = dict(result.layers)
-    verdicts.update((f"split {split}", verdict) for split, verdict in result.splits.items() if split != "recorded")
-    if len(verdicts) > 1:
-        yield "  ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
+    if len(result.layers) > 1:
+        yield "  ".join(f"{name}: {verdict}" for name, verdict in result.layers.items())
+    if result.splits.keys() - {"recorded"}:
+        yield f"by split: {_by_verdict(result.splits)}"
     if result.error is not None:
-        error = result.error
-        place = f"at event {error.seq}: {error.input}" if error.seq >= 0 else "before its first event"
-        where = f"{error.where}, " if error.where else ""
-        yield f"{error.stage} raised {error.type}: {error.message} ({where}{place})"
+        yield _failed(result.error)
+    earlier = result.signature is not None and result.signature.layer == EARLIER
+    if earlier and result.signature is not None:
+        yield signature_in_words(result.signature)
     if result.first is not None:
-        yield from _first(result.first)
+        told = list(_first(result.first))
+        yield f"now, against the record: {told[0]}" if earlier else told[0]
+        yield from told[1:]
+
+
+def _by_verdict(verdicts: Mapping[str, Verdict]) -> str:
+    """``same: one; changed: token, rand:1:5``."""
+    present = [verdict for verdict in VERDICTS if verdict in verdicts.values()]
+    return "; ".join(
+        f"{verdict}: {', '.join(name for name, each in verdicts.items() if each == verdict)}" for verdict in present
+    )
+
+
+def _failed(error: StageFailure) -> str:
+    """What failed, and where, if that is known: of one that was ended, or is another engine's, it may not be."""
+    stage = error.stage or "the parser"
+    ended = error.type in ENDED
+    places = [error.where] if error.where else []
+    if error.seq >= 0:
+        places.append(f"at event {error.seq}: {error.input}")
+    elif error.input:
+        places.append(error.input)
+    elif not ended and not is_foreign_name(stage.partition("@")[0]):
+        places.append("before its first event")
+    told = f" ({', '.join(places)})" if places else ""
+    what = f"did not end its work ({error.type})" if ended else f"raised {error.type}"
+    return f"{stage} {what}: {error.message}{told}"
 
 
 def rest_in_words(result: SessionResult) -> Iterator[str]:
@@ -44,18 +76,24 @@ def rest_in_words(result: SessionResult) -> Iterator[str]:
     if len(result.differences) > _MOST:
         yield f"and {counted(len(result.differences) - _MOST, 'more difference')} of the message: see --json"
     if result.faults_appeared:
-        yield f"faults that appeared: {', '.join(result.faults_appeared)}"
+        yield f"faults that appeared: {_times(result.faults_appeared)}"
     if result.faults_gone:
-        yield f"faults that went: {', '.join(result.faults_gone)}"
+        yield f"faults that went: {_times(result.faults_gone)}"
     if result.rules_appeared:
-        yield f"rules that are broken now: {', '.join(result.rules_appeared)}"
+        yield f"rules that are broken now: {_times(result.rules_appeared)}"
     if result.rules_gone:
-        yield f"rules that are broken no more: {', '.join(result.rules_gone)}"
+        yield f"rules that are broken no more: {_times(result.rules_gone)}"
     for breach in result.breaches[:_MOST]:
         yield f"{spaced(breach.oracle)}: {printable(breach.detail)}"
     if len(result.breaches) > _MOST:
         yield f"and {counted(len(result.breaches) - _MOST, 'more breach')}: see --json"
     yield from result.notes
+
+
+def _times(codes: Iterable[str]) -> str:
+    """``INV-032 (6 times), INV-004``."""
+    counts = Counter(codes)
+    return ", ".join(code if count == 1 else f"{code} ({count:,} times)" for code, count in counts.items())
 
 
 def _first(first: Divergence) -> Iterator[str]:

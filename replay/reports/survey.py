@@ -6,9 +6,10 @@ from collections import Counter
 
 import msgspec
 
+from replay.cut import CUT_SHORT
 from replay.report import RunReport
 from replay.reports.words import QUIET, not_same, spaced
-from replay.result import SessionResult
+from replay.result import Breach, SessionResult
 from replay.verdict import VERDICTS, Oracle
 
 HANDFUL = 8
@@ -20,17 +21,22 @@ _DISTINCT = 10_000
 class Survey(msgspec.Struct):
     """``told``: what is said once a kind, not once a session, with how many say it, the most frequent first; ``other``:
     how often something else was said; ``appeared``, ``gone``: faults and rules of the protocol, by sessions;
-    ``breached``: sessions in which an oracle is broken; ``pair``: the session with the smallest pair of splits;
-    ``cuts``: places that sessions were cut at; ``nowhere``: splits that no session allows; ``few``: the sessions that
-    are not the same, the worst last; empty where there are more than HANDFUL."""
+    ``breached``: sessions in which an oracle is broken, ``broken``: the smallest of each; ``pair``: the session with
+    the smallest pair of splits; ``cuts``: places at which sessions were cut short, ``cut``: those sessions,
+    ``cut_broken``: those of them in which something is broken at such a place, or the parser fails; ``nowhere``: splits
+    that no session allows; ``few``: the sessions that are not the same, the worst last; empty where there are more than
+    HANDFUL."""
 
     told: list[tuple[str, int]] = []
     other: int = 0
     appeared: Counter[str] = msgspec.field(default_factory=Counter[str])
     gone: Counter[str] = msgspec.field(default_factory=Counter[str])
     breached: Counter[Oracle] = msgspec.field(default_factory=Counter[Oracle])
+    broken: dict[Oracle, SessionResult] = {}
     pair: SessionResult | None = None
     cuts: int = 0
+    cut: int = 0
+    cut_broken: int = 0
     nowhere: tuple[str, ...] = ()
     few: list[SessionResult] = []
 
@@ -49,8 +55,7 @@ def survey(report: RunReport) -> Survey:
                 found.other += 1
         found.appeared.update(_named(result.faults_appeared, result.rules_appeared))
         found.gone.update(_named(result.faults_gone, result.rules_gone))
-        found.breached.update({breach.oracle for breach in result.breaches})
-        found.cuts += result.cuts
+        _oracles(found, result)
         if nowhere:
             nowhere.intersection_update(result.not_compared)
         if result.split_pair is not None and (found.pair is None or _size(result) < _size(found.pair)):
@@ -63,6 +68,34 @@ def survey(report: RunReport) -> Survey:
     return found
 
 
+def _oracles(found: Survey, result: SessionResult) -> None:
+    oracles: set[Oracle] = {breach.oracle for breach in result.breaches}
+    for oracle in oracles:
+        found.breached[oracle] += 1
+        known = found.broken.get(oracle)
+        if known is None or _key(result) < _key(known):
+            found.broken[oracle] = result
+    if result.cuts:
+        found.cuts += result.cuts
+        found.cut += 1
+        found.cut_broken += result.error is not None or any(is_cut(breach) for breach in result.breaches)
+
+
+def is_cut(breach: Breach) -> bool:
+    """It shows where a session was cut short."""
+    return breach.split.startswith("cut:")
+
+
+def breach_of(found: Survey, oracle: Oracle) -> tuple[SessionResult, Breach]:
+    """The smallest session that breaks an oracle, and how."""
+    result = found.broken[oracle]
+    return result, next(breach for breach in result.breaches if breach.oracle == oracle)
+
+
+def _key(result: SessionResult) -> tuple[int, str, str]:
+    return result.tokens, result.session, result.source
+
+
 def _told(result: SessionResult) -> list[str]:
     """What is to be known of a session that is not shown, and which of its stages are not those of the record."""
     told = [
@@ -70,7 +103,8 @@ def _told(result: SessionResult) -> list[str]:
         for name, (recorded, present) in result.stages.items()
     ]
     if result.verdict in QUIET:
-        told += result.notes
+        # Of the cuts, the oracles and their examples tell.
+        told += [note for note in result.notes if not note.startswith(CUT_SHORT)]
     if result.unreplayed:
         told.append(f"not replayed: {result.unreplayed}")
     if result.uncompared:
@@ -89,4 +123,4 @@ def _size(result: SessionResult) -> tuple[int, int, str, str]:
     """How much there is to a session's pair of splits."""
     pair = result.split_pair
     joined = 0 if pair is None else sum(end - start for start, end in (*pair.groups, *pair.other))
-    return joined, result.tokens, result.session, result.source
+    return joined, *_key(result)

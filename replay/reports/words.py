@@ -9,9 +9,10 @@ import msgspec
 
 from replay.foreign import is_foreign_name
 from replay.report import RunReport
-from replay.result import SessionResult
-from replay.text import sound
-from replay.totals import Cluster, Paired
+from replay.reports.align import Aligned, Row
+from replay.result import SessionResult, SplitPair
+from replay.text import first_difference, sound
+from replay.totals import Cluster, Paired, Unreadable
 from replay.verdict import MESSAGE_KINDS, VERDICTS, Mark, Verdict
 
 QUIET: tuple[Verdict, ...] = ("same", "uncompared", "restyled")
@@ -45,6 +46,9 @@ MARKED: dict[Mark, str] = {
 }
 CHANCE = 0.05
 """Above this p, two parsers are not told apart."""
+_ID = 12
+"""Characters of an id that are shown at least; ``--session`` takes the start of one."""
+_LONG = 48
 
 
 def counted(number: int, what: str) -> str:
@@ -88,8 +92,11 @@ def headline(report: RunReport) -> str:
     if not summary.sessions:
         return "No session was replayed"
     if not shown:
-        unlike = summary.uncompared + summary.restyled
-        return f"Nothing changed in {counted(summary.sessions - unlike, 'session')}"
+        alike = summary.sessions - summary.uncompared - summary.restyled
+        left = f"; {counted(summary.uncompared, 'session')} could not be compared" if summary.uncompared else ""
+        if summary.uncompared == summary.sessions:
+            return f"Nothing could be compared in {counted(summary.sessions, 'session')}"
+        return f"Nothing changed in {counted(alike, 'session')}{left}"
     kinds = f", in {counted(len(report.clusters), 'kind')}" if report.clusters else ""
     worst: list[Verdict] = [
         verdict for verdict in reversed(VERDICTS) if verdict not in QUIET and summary.count(verdict)
@@ -137,6 +144,29 @@ def judged(item: Paired) -> str:
     return f"{told}: {'more' if item.after > item.before else 'fewer'}, beyond chance"
 
 
+def shortened(ids: Iterable[str]) -> dict[str, str]:
+    """Ids, each as long as it takes to tell it from the others, and 12 characters at least."""
+    ordered = sorted(set(ids))
+    alike = [0, *map(_common, ordered, ordered[1:]), 0]
+    return {each: _cut(each, max(_ID, 1 + max(alike[place], alike[place + 1]))) for place, each in enumerate(ordered)}
+
+
+def _common(one: str, other: str) -> int:
+    return first_difference(one, other)
+
+
+def _cut(text: str, size: int) -> str:
+    return text[:size] if size <= _LONG else text if len(text) <= _LONG else f"{text[:_LONG]}…"
+
+
+def unread(item: Unreadable) -> str:
+    """What cannot be read, and why, with its path once."""
+    path, colon, why = item.error.partition(": ")
+    again = colon and item.source and path.endswith(item.source.removeprefix("./"))
+    session = f" session {item.session}" if item.session else ""
+    return f"{item.source}{session}: {why if again else item.error}"
+
+
 def sides(report: RunReport) -> tuple[str, str]:
     """What the two sides of a comparison are called."""
     if report.baseline:
@@ -144,10 +174,37 @@ def sides(report: RunReport) -> tuple[str, str]:
     return (str(report.track) if report.track else "recorded"), "replayed"
 
 
+def shown_sides(report: RunReport) -> tuple[str, str]:
+    """What the two sides of an example are called: of an earlier report no events are there, but the record's."""
+    before, after = sides(report)
+    return ("recorded" if is_earlier(report) else before), after
+
+
+def is_earlier(report: RunReport) -> bool:
+    """The baseline is an earlier report."""
+    return isinstance(report.baseline, str) and report.baseline.endswith(".json")
+
+
+def pair_in_words(pair: SplitPair) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Both groupings of the smallest pair of splits: what each is, and its tokens."""
+    one, other = pair.splits
+    if not one:  # of a report from before they were told
+        return ("one way", pair.shown[0]), ("another way", pair.shown[1])
+    like = f"like `{one}`, but with {_joined(pair)} as `{other}` has it"
+    return (f"`{one}`", pair.shown[0]), (like, pair.shown[1])
+
+
+def _joined(pair: SplitPair) -> str:
+    apart = {*pair.groups} ^ {*pair.other}
+    return f"{len(apart)} {'group' if len(apart) == 1 else 'groups'} of tokens"
+
+
 def source_of(report: RunReport) -> str:
     """What was replayed through what, against what."""
     parser = report.parser or "each session's own parser"
     before = f"what {report.baseline} makes of it" if report.baseline else "the record"
+    if is_earlier(report):
+        before = f"the run that {report.baseline} is of"
     if report.track:
         before = f"track {report.track}"
     return f"{parser}, compared with {before}, {depth_of(report)}"
@@ -191,6 +248,14 @@ def _option(name: str, value: str) -> list[str]:
     return [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
 
 
+def cuts_in_words(places: int, sessions: int, broken: int) -> str:
+    """What it showed that sessions were cut short."""
+    if not places:
+        return "No session has tokens to be cut short at."
+    held = "what must hold without a record did" if not broken else f"broken in {counted(broken, 'session')}"
+    return f"Cut short at {counted(places, 'place')} of {counted(sessions, 'session')}: {held}."
+
+
 def missing(report: RunReport, shown: int = 5) -> str:
     """The sessions of an earlier report that were not met; "" where there are none."""
     count = report.summary.missing
@@ -202,9 +267,31 @@ def missing(report: RunReport, shown: int = 5) -> str:
     return f"{counted(count, 'session')} of {report.baseline} {verb} not in the sources: {', '.join(ids)}{left}"
 
 
+def counted_once(report: RunReport, shown: int = 5) -> str:
+    """What was given more than once; "" where nothing was."""
+    names = report.counted_once
+    if not names:
+        return ""
+    left = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return f"Given more than once, counted once: {', '.join(names[:shown])}{left}."
+
+
 def example(report: RunReport, result: SessionResult) -> str:
     """The command line that replays an example."""
     return command(report, result.source, result.session)
+
+
+def folded(row: Row) -> str:
+    """A row of which nothing is shown."""
+    if row.differs:
+        return f"{counted(row.steps, 'step')}, {row.differing:,} of them differ"
+    return f"{counted(row.steps, 'step')} the same"
+
+
+def nothing_differs(both: Aligned) -> str:
+    """Why there is nothing to show of two sides."""
+    seen = "what was compared is" if both.partly else "what clients see, markers and faults are"
+    return f"{seen} the same at every step"
 
 
 # --- lag --------------------------------------------------------------------------------------------------------------
@@ -245,18 +332,20 @@ def _label(place: int) -> str:
     return f"{span} {'token' if span == '1' else 'tokens'} {'later' if place > 0 else 'earlier'}"
 
 
-def lag_in_words(lag: Mapping[int, int]) -> str:
-    """``98.2 % of the characters at the same token, 1.5 % later (at most 34 tokens), 0.3 % earlier (at most 3)``."""
-    total = sum(lag.values())
+def lag_in_words(report: RunReport) -> str:
+    """``The replay shows 98.2 % of the characters after the same token, 1.5 % later (by up to 34 tokens), 0.30 %
+    earlier (by up to 3 tokens).``; "" where nothing is known of it."""
+    total = sum(report.lag.values())
     if not total:
         return ""
-    later = {tokens: count for tokens, count in lag.items() if tokens > 0 and count}
-    earlier = {-tokens: count for tokens, count in lag.items() if tokens < 0 and count}
-    told = [f"{percent(lag.get(0, 0) / total)} of the characters at the same token"]
-    for name, part in (("later", later), ("earlier", earlier)):
+    actor = "the replay" if is_earlier(report) or not report.baseline else sides(report)[1]
+    told = [f"{percent(report.lag.get(0, 0) / total)} of its characters after the same token"]
+    for name, sign in (("later", 1), ("earlier", -1)):
+        part = {sign * tokens: count for tokens, count in report.lag.items() if tokens * sign > 0 and count}
         if part:
-            told.append(f"{percent(sum(part.values()) / total)} {name} (at most {counted(max(part), 'token')})")
-    return ", ".join(told)
+            most = f"by {'up to ' if max(part) > 1 else ''}{counted(max(part), 'token')}"
+            told.append(f"{percent(sum(part.values()) / total)} {name} ({most})")
+    return f"Of the text that both sides show, in sessions whose events differ, {actor} shows {', '.join(told)}."
 
 
 def pace(report: RunReport) -> str:

@@ -27,13 +27,15 @@ from stages.parse.format import Format
 from stages.parse.held import ScannerState
 from stages.parse.lexicon import Find
 from stages.parse.markers import Plan, Special
-from stages.parse.modes import Role
+from stages.parse.modes import Mode, Role
 from stages.parse.reasoning import Begin
 from stages.parse.scanner import Scanner
 from stages.parse.site import Site
 from stages.parse.types import Tools
 from stages.parse.writer import Text, Writer, pack, unpack
 
+_LONG: Final = 256
+"""Characters of white space that are put in front of a text again and again."""
 _STOPPED: Final = Special("", Role.ENDER)
 """A token that the request names as an end: it and what follows it is no text."""
 
@@ -102,14 +104,14 @@ class Choice:
         ids = event.ids
         pieces = event.pieces
         out.append(Tokens(self.index, ids, event.logprobs))
-        # Most steps: one ordinary token, whole characters, nothing held, nothing that could begin a marker.
+        # Most steps: one ordinary token, whole characters, nothing that could begin a marker.
         if self.clean and len(pieces) == 1 == len(ids) and ids[0] not in self.special:
             piece = pieces[0]
             try:
                 text = piece.decode()
             except UnicodeDecodeError:
                 text = ""
-            if text and (self.quick is None or self.quick(text) is None):
+            if text and not self.scanner.space and (self.quick is None or self.quick(text) is None):
                 writer = self.writer
                 start = writer.pos
                 writer.pos = end = start + len(piece)
@@ -121,6 +123,8 @@ class Choice:
                 if kind is Reasoning:
                     self.reasoning += 1
                 return
+            if text and self._spaced(text, len(piece), out):
+                return
         self._step(event, out)
 
     def run(self, inputs: Iterator[Input], out: list[Semantic], ends: list[int]) -> Input | None:
@@ -128,14 +132,11 @@ class Choice:
         the first input that has to go another way. Only where ``clean``."""
         index, kind, special = self.index, self.kind, self.special
         quick = self.quick or _nothing
-        writer = self.writer
-        call = writer.calls - 1
-        pos = writer.pos
-        before = len(out)
+        call, pos = self.writer.calls - 1, self.writer.pos
+        space = "".join(self.scanner.space)
         add = out.append
-        left = None
+        before, done = len(out), len(ends)
         for event in inputs:
-            left = event
             if type(event) is not TokensInput or event.choice != index:
                 break
             ids = event.ids
@@ -145,19 +146,65 @@ class Choice:
                 text = piece.decode()
             except ValueError:  # another number of tokens, or no whole characters
                 break
-            if number in special or not text or quick(text) is not None:
+            if number in special or not text:
                 break
-            src = pos, pos + len(piece)
-            pos = src[1]
+            end = pos + len(piece)
+            if space or quick(text) is not None:
+                parted = self._parted(text, len(piece), space)
+                if parted is None:
+                    break
+                end += len(space)
+                text, space = parted
+                end -= len(space)
             add(Tokens(index, ids, event.logprobs))
-            add(CallArguments(index, call, text, src) if kind is None else kind(index, text, src))
-            left = None
+            if text:
+                src = pos, end
+                pos = end
+                add(CallArguments(index, call, text, src) if kind is None else kind(index, text, src))
+            else:
+                ends += range(before + 2, len(out), 2)
+                before = len(out)
+                ends.append(before)
+        else:
+            event = None
+        ends += range(before + 2, len(out) + 1, 2)
+        self._ran(pos, space, len(ends) - done)
+        return event
+
+    def _ran(self, pos: int, space: str, steps: int) -> None:
+        """So many steps took the short way, up to byte ``pos``; what is held behind it."""
+        writer, scanner = self.writer, self.scanner
         writer.pos = pos
-        end = len(out)
-        ends += range(before + 2, end + 1, 2)
-        if kind is Reasoning:
-            self.reasoning += (end - before) // 2
-        return left
+        if space or scanner.space:
+            writer.held += len(space) - sum(map(len, scanner.space))
+            scanner.space = [space] if space else []
+        if self.kind is Reasoning:
+            self.reasoning += steps
+
+    def _parted(self, text: str, size: int, space: str) -> tuple[str, str] | None:
+        """What goes out of a text of so many bytes behind white space that is held, and what is held then. None: it is
+        not all text, or not for sure."""
+        scan = self.scanner.scan
+        if self.kind is None or size + len(space) > self.scanner.limit or not (space.isascii() and len(space) < _LONG):
+            return None
+        if scan.any.search(text) is not None:
+            return None
+        body = text.rstrip(scan.trail) if scan.trail else text
+        return (space + body, text[len(body) :]) if body else ("", space + text)
+
+    def _spaced(self, text: str, size: int, out: list[Semantic]) -> bool:
+        """Do a step with white space behind it, or in front; False: it has to go the long way."""
+        space = "".join(self.scanner.space)
+        parted = self._parted(text, size, space)
+        if parted is None or self.kind is None:
+            return False
+        text, held = parted
+        start = self.writer.pos
+        end = start + len(space) + size - len(held)
+        if text:
+            out.append(self.kind(self.index, text, (start, end)))
+        self._ran(end, held, 1)
+        return True
 
     def _step(self, event: TokensInput, out: list[Semantic]) -> None:
         self.writer.attach(out)
@@ -172,7 +219,7 @@ class Choice:
         elif self.ids and len(pieces) == len(event.ids) and not self.special.keys().isdisjoint(event.ids):
             self._pieces(event.ids, pieces)
         else:
-            self._bytes(b"".join(pieces))
+            self._bytes(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._settle()
         if self.scanner.thinks:
             self.reasoning += len(event.ids)
@@ -230,12 +277,11 @@ class Choice:
         if self.half:
             self._break()
         writer = self.writer
-        text, self.partial = tx.decode(self.partial + data)
-        if text.isascii():
-            if text:
-                writer.held += len(text)
-                self.scanner.feed(text)
+        if not self.partial and data.isascii():
+            writer.held += len(data)
+            self.scanner.feed(data.decode())
             return
+        text, self.partial = tx.decode(self.partial + data)
         # A bad sequence is reported where it stands: behind what came before it, also where that ends the output.
         for part, bad in tx.parted(text):
             start = writer.pos + writer.held
@@ -280,14 +326,12 @@ class Choice:
         scanner = self.scanner
         self.clean = False
         if self.ids is True and not self.partial and not self.half:
-            if scanner.idle:
+            if scanner.mode is Mode.CALL:
+                self.quick, self.kind = scanner.flow, None
+                self.clean = self.quick is not None
+            elif scanner.idle:
                 self.clean = True
-                self.quick = scanner.scan.quick
-                self.kind = scanner.kind
-            elif (flow := scanner.flow) is not None:
-                self.clean = True
-                self.quick = flow
-                self.kind = None
+                self.quick, self.kind = scanner.scan.quick, scanner.kind
 
     # --- snapshot ----------------------------------------------------------------------------------------------------
 

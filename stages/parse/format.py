@@ -129,9 +129,9 @@ class Calls:
     ``openers``: begin a block. ``closers``: end one, where the engine leaves that to the scanner; behind a call that
     was taken back they are consumed, and the rest of a broken call is dropped up to one. ``literals``: further literals
     that the engine reads (so that special tokens among them are not foreign). ``bare``: characters that, first in the
-    answer, may begin a block that has no opener. ``words``: openers that are ordinary text too: without a call behind
-    them they are no fault. ``trim``: white space before a block. ``drop``: nothing behind a block is output; "text": no
-    text, but other blocks are. ``ids``: how call ids look that are not on the wire.
+    answer, may begin a block that has no opener. ``words``: literals that are ordinary text too: without a call behind
+    them, or outside one, they are no fault. ``trim``: white space before a block. ``drop``: nothing behind a block is
+    output; "text": no text, but other blocks are. ``ids``: how call ids look that are not on the wire.
     """
 
     openers: tuple[str, ...]

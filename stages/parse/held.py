@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from stages.events import Content
@@ -12,6 +14,9 @@ from stages.parse.markers import Plan
 from stages.parse.modes import DROPS_SPACE, KINDS, SENDS, THINKS, Mode
 from stages.parse.site import Site
 from stages.parse.writer import Text, WriterState, pack, unpack
+
+_FEW: Final = 8
+"""Pieces of white space."""
 
 
 class ScannerState(msgspec.Struct, frozen=True):
@@ -26,6 +31,7 @@ class ScannerState(msgspec.Struct, frozen=True):
     wrapped: bool
     header: bytes
     fresh: bool
+    sent: bytes
     alphabet: tuple[tuple[bytes, str, int], ...]
     writer: WriterState
     block: BlockState | None
@@ -36,7 +42,7 @@ class Held:
 
     __slots__ = (
         "_block", "back", "closers", "drop", "final", "fresh", "header", "kind", "limit", "mode", "plan", "reading",
-        "reasoning", "scan", "site", "space", "tail", "thought", "trim", "wrapped", "writer", "wrote",
+        "reasoning", "scan", "sent", "site", "space", "tail", "thought", "trim", "wrapped", "writer", "wrote",
     )  # fmt: skip
 
     def __init__(self, form: Format, plan: Plan, site: Site, limit: int, mode: Mode) -> None:
@@ -64,6 +70,8 @@ class Held:
         """The wrapper of the answer is open."""
         self.header = ""
         """What the prompt has of the first message's header."""
+        self.sent = ""
+        """The end of what was sent, where it may become a marker that means nothing in this mode."""
         self.fresh = False
         """A body begins: if it goes on with what was said before, a newline joins them."""
         self.final = False
@@ -98,8 +106,11 @@ class Held:
 
     @property
     def idle(self) -> bool:
-        """Nothing is held, and ordinary text goes out as ``kind``."""
-        return self.mode in SENDS and not (self.tail or self.space or self.fresh or self.writer.mark)
+        """Nothing is held but a little ``space``, and ordinary text goes out as ``kind`` behind it."""
+        if self.mode not in SENDS or self.tail or self.sent or self.fresh or self.writer.mark:
+            return False
+        # White space that comes and comes is joined once, at its end.
+        return len(self.space) < _FEW
 
     @property
     def flow(self) -> Find | None:
@@ -122,6 +133,7 @@ class Held:
 
     def _to(self, mode: Mode) -> None:
         self.mode = mode
+        self.sent = ""
         self.kind: Text = KINDS.get(mode, Content)
         self.scan = self.reading.scan(mode)
 
@@ -147,6 +159,11 @@ class Held:
     def feed(self, text: str) -> None:
         """Internal text, already counted in the writer's ``held``."""
         writer = self.writer
+        if text and writer.pos + writer.held <= self.limit:
+            # All that was ever written may be undecided.
+            tail, self.tail = self.tail, ""
+            self._drain(tail + text)
+            return
         rest = writer.size(text)
         i = 0
         while i < len(text):
@@ -216,7 +233,7 @@ class Held:
         entries = tuple((pack(char), text, size) for char, text, size in self.writer.alphabet.entries())
         return ScannerState(
             self.mode, pack(self.tail), pack("".join(self.space)), self.back, self.wrote, self.thought, self.wrapped,
-            pack(self.header), self.fresh, entries, self.writer.snapshot(),
+            pack(self.header), self.fresh, pack(self.sent), entries, self.writer.snapshot(),
             None if self._block is None else self._block.snapshot(),
         )  # fmt: skip
 
@@ -232,3 +249,4 @@ class Held:
         if self._block is not None and state.block is not None:
             self._block.restore(state.block)
         self._to(Mode(state.mode))
+        self.sent = unpack(state.sent)

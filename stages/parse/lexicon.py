@@ -11,24 +11,28 @@ _NEVER: Final = re.compile(r"(?!)")
 
 
 class Scan:
-    """A precompiled scan for literals. A match with a group is a whole literal, one without is a tail to be held."""
+    """A precompiled scan for literals. A match with a group is a whole literal, one without is a tail to be held.
 
-    __slots__ = ("final", "names", "pattern", "quick", "trail")
+    ``strays``: literals that mean nothing here. They are text, which nothing holds back.
+    """
 
-    def __init__(self, literals: Mapping[str, str], trail: str = "") -> None:
+    __slots__ = ("any", "final", "names", "pattern", "quick", "strayed", "trail")
+
+    def __init__(self, literals: Mapping[str, str], trail: str = "", strays: Iterable[str] = ()) -> None:
         self.names = literals
         """As it reads → the literal."""
-        texts = sorted(literals)
-        both = f"({trie(texts, partial=False)})" if texts else ""
-        # A literal that begins a longer one is held at the end of the text, so the tail is tried first.
-        held = trie(texts, partial=True) if texts else ""
-        self.pattern = re.compile("|".join(filter(None, (held, both)))) if both else _NEVER
+        both, self.pattern = _patterns(literals)
         """Literals, and the longest tail that may become one."""
         self.final = re.compile(both) if both else _NEVER
         """Literals only: at the end of the output nothing can become one."""
         self.trail = trail
         """Characters of which a trailing run is held: a marker that drops it may follow."""
-        firsts = "".join(re.escape(c) for c in (*sorted({t[0] for t in texts}), *trail))
+        strays = tuple(strays)
+        self.strayed = _patterns(strays)[1] if strays else None
+        """The stray literals, and the longest end of the text that may become one."""
+        self.any = _patterns({*literals, *strays})[1]
+        """Both kinds."""
+        firsts = "".join(re.escape(c) for c in (*sorted({text[0] for text in (*literals, *strays)}), *trail))
         self.quick: Find | None = re.compile(f"[{firsts}]").search if firsts else None
         """Finds the first character that could be of interest; None: no character is."""
 
@@ -78,6 +82,17 @@ class Lexicon:
     def forms(self, literals: Iterable[str]) -> dict[str, str]:
         """As it reads → the literal."""
         return {self.form(literal): literal for literal in literals}
+
+
+def _patterns(literals: Iterable[str]) -> tuple[str, re.Pattern[str]]:
+    """For whole literals, as text; for those and the longest tail that may become one."""
+    texts = sorted(literals)
+    if not texts:
+        return "", _NEVER
+    both = f"({trie(texts, partial=False)})"
+    # A literal that begins a longer one is held at the end of the text, so the tail is tried first.
+    held = trie(texts, partial=True)
+    return both, re.compile(f"{held}|{both}" if held else both)
 
 
 def trie(texts: list[str], *, partial: bool) -> str:

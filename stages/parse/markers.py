@@ -8,7 +8,7 @@ from functools import lru_cache
 from stages.opening import Ask, TokenizerFacts
 from stages.parse.format import TRIMS, Format
 from stages.parse.lexicon import Lexicon, Scan
-from stages.parse.modes import Mode, Role, legal
+from stages.parse.modes import SENDS, THINKS, Mode, Role, legal
 from stages.parse.text import marks
 
 
@@ -25,14 +25,19 @@ class Special:
 class Reading:
     """The markers as they read in internal text: where ids tell what is special, or where only the text does."""
 
-    __slots__ = ("_extra", "_form", "_legal", "_markers", "_scans", "lexicon", "roles")
+    __slots__ = ("_extra", "_form", "_legal", "_markers", "_scans", "lexicon", "roles", "tokens")
 
-    def __init__(self, form: Format, markers: dict[str, Role], extra: dict[str, Role], lexicon: Lexicon) -> None:
+    def __init__(
+        self, form: Format, markers: dict[str, Role], extra: dict[str, Role], tokens: frozenset[str], lexicon: Lexicon
+    ) -> None:
         self.lexicon = lexicon
         self.roles = extra | {lexicon.form(text): role for text, role in markers.items()}
         self._form = form
         self._markers = markers
         self._extra = extra
+        self.tokens = lexicon.forms(tokens)
+        """The format's literals, or parts of them, that are tokens: where they mean nothing, they are no ordinary text
+        either."""
         self._legal = legal(form)
         self._scans: dict[Mode, Scan] = {}
 
@@ -44,8 +49,17 @@ class Reading:
             here = self.lexicon.forms(text for text, role in self._markers.items() if role in roles)
             here |= {text: text for text in self._extra}
             calls = Role.OPEN_CALL in self._markers.values()
-            scan = self._scans[mode] = Scan(here, _trail(self._form, mode, calls))
+            scan = self._scans[mode] = Scan(here, _trail(self._form, mode, calls), self._strays(mode, here))
         return scan
+
+    def _strays(self, mode: Mode, here: dict[str, str]) -> dict[str, str]:
+        if mode not in SENDS:
+            return {}
+        strays = self.tokens
+        if mode in THINKS and self._form.reasoning is not None and self._form.reasoning.calls == "text":
+            # Of calls it thinks.
+            strays = {form: text for form, text in strays.items() if self.roles.get(form) is not Role.OPEN_CALL}
+        return {form: text for form, text in strays.items() if form not in here}
 
 
 class Plan:
@@ -99,12 +113,13 @@ def plan(form: Format, tokenizer: TokenizerFacts, ask: Ask) -> Plan:
 @lru_cache(maxsize=256)
 def _known(form: Format, same: _Same, tools: bool, keep: bool, ignore_eos: bool) -> Plan:
     facts = same.facts
-    return _plan(form, tuple(facts.special.items()), bool(facts.added), facts.eos, tools, keep, ignore_eos)
+    special, added = tuple(facts.special.items()), tuple(facts.added)
+    return _plan(form, special, added, facts.eos, tools, keep, ignore_eos)
 
 
 @lru_cache(maxsize=256)
-def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: bool, eos: tuple[int, ...], tools: bool,
-          keep: bool, ignore_eos: bool) -> Plan:  # fmt: skip
+def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: tuple[str, ...], eos: tuple[int, ...],
+          tools: bool, keep: bool, ignore_eos: bool) -> Plan:  # fmt: skip
     specials = tuple((text, number) for text, number in specials if text.strip())
     names = {text for text, _ in specials}
     enders = {text for text, number in specials if number in eos} | set(form.enders)
@@ -132,9 +147,12 @@ def _plan(form: Format, specials: tuple[tuple[str, int], ...], added: bool, eos:
     markers = _markers(form, tools)
     extra: dict[str, Role] = dict.fromkeys(foreign, Role.FOREIGN)
     extra |= dict.fromkeys(set() if ignore_eos else enders - literals, Role.ENDER)
-    by_id = Reading(form, markers, extra if blind else {}, Lexicon(dict(zip(tokens, marks(), strict=False))))
+    words = form.calls.words if form.calls is not None else ()
+    own = frozenset[str]() if keep else frozenset((*tokens, *literals.intersection(added))).difference(words)
+    lexicon = Lexicon(dict(zip(tokens, marks(), strict=False)))
+    by_id = Reading(form, markers, extra if blind else {}, own, lexicon)
     bare = form.calls.bare if form.calls is not None and tools else ""
-    return Plan(special, tools, bare, by_id, Reading(form, markers, extra, Lexicon({})))
+    return Plan(special, tools, bare, by_id, Reading(form, markers, extra, own, Lexicon({})))
 
 
 def _literals(form: Format, tools: bool) -> set[str]:

@@ -100,9 +100,14 @@ class ParserMachine:
         for event in rest:
             following: Input | None = event
             while following is not None:
-                self.step(following, out)
+                choice = None
+                if type(following) is TokensInput and not self._ended:
+                    choice = self._choices.get(following.choice)
+                    if choice is not None:
+                        choice.tokens(following, out)
+                else:
+                    self.step(following, out)
                 ends.append(len(out))
-                choice = self._choices.get(following.choice) if type(following) is TokensInput else None
                 following = choice.run(rest, out, ends) if choice is not None and choice.clean else None
 
     def _rare(self, event: Input, out: list[Semantic]) -> None:

@@ -17,15 +17,15 @@ from typing import Any, ClassVar, Final
 from stages.events import Content, Dropped, FaultCode, Reasoning
 from stages.parse.block import SPACE
 from stages.parse.engines import BROKEN, DONE, MORE, REPAIR, RESUME, SKIP, SPOILED, TEXT
-from stages.parse.held import Held
 from stages.parse.modes import GUARDED, KINDS, THINKS, Mode, Role
+from stages.parse.strays import Strays
 from stages.parse.text import OUT
 
 _NEWLINES: Final = re.compile(f"[\n{OUT}]*")
 _FIRST_NEWLINE: Final = re.compile(f"[{OUT}]*\n")
 
 
-class Scanner(Held):
+class Scanner(Strays):
     """See the module: the transitions. What is known between two steps is in Held."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Scanner(Held):
         match = (scan.final if self.final else scan.pattern).search(text, i)
         end = len(text) if match is None else match.start()
         if end > i:
-            self._text(text[i:end])
+            self._plain(text[i:end])
         return end if match is None else self._take(match, text)
 
     def _lead(self, text: str, i: int) -> int:
@@ -140,6 +140,10 @@ class Scanner(Held):
         elif mode is Mode.REPAIR:
             self._broken(FaultCode.MALFORMED_CALL, char)
         else:
+            if self.mode is Mode.ANSWERED:
+                before = "".join(self.space)
+                self._keep_space()
+                self._strays(before)
             if self.reasoning.prefix and not self.wrote:
                 self.writer.made(Content, self.reasoning.prefix)
             self.wrote = True
@@ -180,6 +184,7 @@ class Scanner(Held):
             # It has no role here: text.
             if self.mode in KINDS:
                 self._text(found)
+                self._stray(found)
             else:
                 self._fall(found)
                 return start
@@ -290,6 +295,7 @@ class Scanner(Held):
             if raw:
                 self.wrote = True
                 self.writer.emit(Content, raw)
+                self._strays(raw)
         elif raw is None:
             self._to(Mode.SKIP)
         else:
@@ -301,6 +307,7 @@ class Scanner(Held):
         self.wrote = self.wrote or not self.inside
         if raw:
             self._text(raw)
+            self._strays(raw)
 
     def _overflow(self, since: int, end: int) -> None:
         if self.mode is Mode.CALL and self.block.mention and self.back in GUARDED:

@@ -52,7 +52,9 @@ class WriterState(msgspec.Struct, frozen=True):
     raw: bytes | None
     base: int
     base_calls: int
+    base_faulted: bool
     pending: tuple[Semantic, ...]
+    faulted: bool
 
 
 class Writer:
@@ -65,8 +67,8 @@ class Writer:
     """
 
     __slots__ = (
-        "alphabet", "base", "base_calls", "calls", "choice", "held", "ids", "key", "mark", "mark_start", "out",
-        "packed", "pending", "pos", "raw", "sink", "whole",
+        "alphabet", "base", "base_calls", "base_faulted", "calls", "choice", "faulted", "held", "ids", "key", "mark",
+        "mark_start", "out", "packed", "pending", "pos", "raw", "sink", "whole",
     )  # fmt: skip
 
     def __init__(self, choice: int, key: str, whole: bool, alphabet: Alphabet, ids: str = "call") -> None:
@@ -92,6 +94,9 @@ class Writer:
         """How many of its pieces, and of its events, are joined already."""
         self.base = 0
         self.base_calls = 0
+        self.base_faulted = False
+        self.faulted = False
+        """Something was reported."""
 
     def attach(self, out: list[Semantic]) -> None:
         """Write to ``out`` from now on."""
@@ -233,6 +238,7 @@ class Writer:
     def fault(self, code: FaultCode, src: tuple[int, int], text: str = "", detail: str = "") -> None:
         """Report what the model wrote wrong."""
         self.flush()
+        self.faulted = True
         self.sink.append(Fault(self.choice, code, src, self.alphabet.visible(text), detail))
 
     # --- regions ----------------------------------------------------------------------------------------------------
@@ -244,6 +250,7 @@ class Writer:
         self.packed = (0, 0)
         self.base = self.pos
         self.base_calls = self.calls
+        self.base_faulted = self.faulted
         self.sink = self.pending
 
     def commit(self) -> None:
@@ -265,6 +272,7 @@ class Writer:
         self.held += self.pos - self.base
         self.pos = self.base
         self.calls = self.base_calls
+        self.faulted = self.base_faulted
         return raw
 
     def size(self, text: str) -> int:
@@ -277,15 +285,17 @@ class Writer:
         """The state as plain data."""
         return WriterState(
             self.pos, self.held, self.calls, pack("".join(self.mark)), self.mark_start,
-            None if self.raw is None else pack("".join(self.raw)), self.base, self.base_calls, tuple(self.pending),
+            None if self.raw is None else pack("".join(self.raw)), self.base, self.base_calls, self.base_faulted,
+            tuple(self.pending),
+            self.faulted,
         )  # fmt: skip
 
     def restore(self, state: WriterState) -> None:
         """Continue from a snapshot."""
-        self.pos, self.held, self.calls = state.pos, state.held, state.calls
+        self.pos, self.held, self.calls, self.faulted = state.pos, state.held, state.calls, state.faulted
         self.mark = [unpack(state.mark)] if state.mark else []
         self.mark_start = state.mark_start
-        self.base, self.base_calls = state.base, state.base_calls
+        self.base, self.base_calls, self.base_faulted = state.base, state.base_calls, state.base_faulted
         self.pending = list(state.pending)
         if state.raw is not None:
             self.raw = [unpack(state.raw)]

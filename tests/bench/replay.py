@@ -63,7 +63,7 @@ def bench_parts(rows: Rows, store: EventStore) -> None:
 
         def loaded(layers: Sequence[tuple[str, Layer]] | None = layers) -> None:
             for name in names:
-                store.load(name, layers)
+                store.load(name, layers, lazy=True)
 
         def replayed(replayer: Replayer = replayer) -> None:
             for trace in traces:
@@ -73,7 +73,7 @@ def bench_parts(rows: Rows, store: EventStore) -> None:
             replayer: Replayer = replayer, layers: Sequence[tuple[str, Layer]] | None = layers
         ) -> None:  # each session gone before the next
             for name in names:
-                replayer.replay(store.load(name, layers))
+                replayer.replay(store.load(name, layers, lazy=True))
 
         parts: tuple[tuple[str, Callable[[], None]], ...] = (
             (f"load for {depth} level", loaded), (f"replay at {depth} level, loaded before", replayed),

@@ -52,7 +52,7 @@ def test_one_does_not_hold(cases: Path, playhead: Playhead) -> None:
     assert (result.exit_code, result.stderr) == (1, "")
     assert result.stdout.splitlines() == [
         "failed  wrong  cases.jsonl:2",
-        "  parser parse.hermes@2; calls incremental; splits one, token, marker, char, rand:1:3, rand:2:9",
+        "  parser parse.hermes@3; calls incremental; splits one, token, marker, char, rand:1:3, rand:2:9",
         "  content at character 2",
         "    expected 'Hmm.'",
         "    came     'Hm.'",

@@ -71,7 +71,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path, source: str, jobs: str, sent
     assert process.returncode == 130, err
     assert "Run digest" in out
     told = err.strip().splitlines()
-    assert told[-2] == "Interrupted; what was done is kept. To go on:"
+    assert told[-2] == "Interrupted. What was done is kept. To go on:"
     assert shlex.split(told[-1])[:2] == ["playhead", "replay"]
     assert shlex.split(told[-1])[2:] == arguments
     assert "Traceback" not in err
@@ -114,13 +114,13 @@ def test_a_run_that_is_killed_leaves_no_worker(tmp_path: Path, source: str) -> N
     arguments = [source, "--parser", WAITS, "--jobs", "2", "--resume", str(results)]
     with replaying(tmp_path, *arguments) as process:
         wait_for(tmp_path, "results.jsonl", 1 + FREE // 2)
-        workers = _with_parent_group(process.pid)
+        workers = workers_of(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
         until = time.monotonic() + 60
-        while any(map(_alive, workers)) and time.monotonic() < until:
+        while any(map(alive, workers)) and time.monotonic() < until:
             time.sleep(0.02)
-        assert workers and not any(map(_alive, workers))
+        assert workers and not any(map(alive, workers))
     (tmp_path / "gate").touch()
     with replaying(tmp_path, *arguments) as process:
         out, err = process.communicate(timeout=120)
@@ -128,7 +128,7 @@ def test_a_run_that_is_killed_leaves_no_worker(tmp_path: Path, source: str) -> N
     assert f"{FREE + HELD} sessions" in out
 
 
-def _with_parent_group(session: int) -> list[int]:
+def workers_of(session: int) -> list[int]:
     """Processes of a session (in the sense of setsid) that lead a group of their own: the workers."""
     found: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -141,7 +141,7 @@ def _with_parent_group(session: int) -> list[int]:
     return found
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -169,10 +169,17 @@ def test_options_that_are_wrong(recorded: Path, playhead: Playhead, tmp_path: Pa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("arguments", [[], ["--json", "-"]])
-def test_an_output_that_is_full_is_no_changed_session(recorded: Path, arguments: list[str]) -> None:
-    """Exit code 1 would say that a session has changed."""
+def test_an_output_that_is_full_is_no_changed_session(recorded: Path, arguments: list[str], tmp_path: Path) -> None:
+    """Exit code 1 would say that a session has changed. The results are not lost with it, nor the other reports."""
     command = [sys.executable, "-m", "pipeline.cli", "replay", str(recorded), *arguments]
+    command += ["--html", "report.html"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     assert "cannot write standard output: No space left on device" in " ".join(done.stderr.split())
+    [kept] = tmp_path.glob("playhead-replay-*.jsonl")
+    assert f"--resume {kept.name}" in done.stderr
+    assert (tmp_path / "report.html").stat().st_size > 1000

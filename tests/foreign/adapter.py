@@ -8,7 +8,9 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -38,6 +40,7 @@ class Adapter:
     def __init__(self, name: str, facts: dict[str, Any]) -> None:
         self.name = name
         self.facts = facts
+        self.spoilt = False
 
     def session(self, session: dict[str, Any]) -> Any:
         """See worker."""
@@ -133,6 +136,47 @@ class Adapter:
         """It comes back twice."""
         os.fork()
         return self.echo(session)
+
+    def leaves_later(self, session: dict[str, Any]) -> Any:
+        """It answers with its process id, and spoils the process for the next session."""
+        later = session["request"].get("later")
+        if later == "ends":
+            threading.Timer(0.2, os._exit, (5,)).start()
+        elif later == "closes":
+            os.closerange(0, 64)  # its answer cannot be written, either
+        elif later == "stops":
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        elif self.spoilt:
+            self.slow(session)
+        self.spoilt = later == "hangs"
+        return self.process(session)
+
+    def twice(self, session: dict[str, Any]) -> Any:
+        """It writes an answer of its own wherever it can."""
+        stale = json.dumps({"steps": [[["content", "stale"]], [], []], "number": 1}).encode() + b"\n"
+        for number in range(3, 64):
+            try:
+                os.write(number, stale)
+            except OSError:
+                pass
+        return self.echo(session)
+
+    def family(self, session: dict[str, Any]) -> Any:
+        """It leaves processes behind: of its own group, of another, and one that nobody waits for."""
+        numbers: list[int] = []
+        for apart in (False, True):
+            sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+            numbers.append(subprocess.Popen(sleeps, start_new_session=apart).pid)
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if (number := os.fork()) == 0:
+                time.sleep(600)
+            os.write(writing, str(number).encode())
+            os._exit(0)
+        numbers.append(int(os.read(reading, 99)))
+        os.wait()
+        return {"steps": [[["content", json.dumps([os.getpid(), *numbers])]], *([] for _ in session["steps"][1:])]}
 
     def leaves(self, session: dict[str, Any]) -> Any:
         """The process ends; a child has its output still."""

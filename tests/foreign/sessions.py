@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from replay.derive import StageFailure, Track, run
 from replay.foreign import ForeignStage, Settings
-from stages.events import FinishInput, FinishReason, Input, PromptInput, TokensInput, UsageInput
+from stages.events import Content, FinishInput, FinishReason, Input, PromptInput, TokensInput, UsageInput
 from stages.opening import Ask, Opening, TokenizerFacts
 
 ADAPTER = str(Path(__file__).parent / "adapter.py")
@@ -41,3 +43,50 @@ def stage(name: str, *, time_limit: float = 60.0, tokenizer: str | None = None) 
     """The adapter's parser of this name."""
     settings = Settings(time_limit=time_limit, tokenizer=tokenizer)
     return ForeignStage(f"test:{name}", ADAPTER, name, python=sys.executable, settings=settings)
+
+
+SESSION = inputs(step("Hello"), step(" you"), step("<|im_end|>"))
+
+
+def ran(parser: ForeignStage, request: dict[str, object] | None = None) -> tuple[Track, StageFailure | None]:
+    """``SESSION`` through a parser."""
+    return run(parser, "semantic", opening(request), SESSION, range(len(SESSION)))
+
+
+def said(track: Track) -> str:
+    """Its content."""
+    return "".join(event.text for event in track.events if isinstance(event, Content))
+
+
+PARENT = """
+import os, sys
+from replay.derive import run
+from tests.foreign.sessions import inputs, opening, stage, step
+session = inputs(step("a"))
+track, _ = run(stage("process"), "semantic", opening(), session, range(len(session)))
+print(track.events[2].text, flush=True)
+sys.stdin.readline()
+{end}
+"""
+"""A script that replays one session, tells what it says, and then does what it is told."""
+
+
+def gone(number: int) -> bool:
+    """A process has ended."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return True
+    # A zombie of an adopted process waits for init, which may be slow in a container.
+    status = Path(f"/proc/{number}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def engine(folder: Path, text: str) -> str:
+    """An adapter with this source."""
+    path = folder / "engine.py"
+    path.write_text(text)
+    return str(path)

@@ -11,24 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from replay.derive import StageFailure, Track, run
 from replay.errors import Crashed, NotAvailable, ParserNotFound, PeerError, Timeout, Unsupported
 from replay.foreign import ForeignStage, Settings, close
 from replay.foreign.client import Peer
-from stages.events import Content
 from stages.message import Message, ToolCall
-from tests.foreign.sessions import ADAPTER, inputs, opening, stage, step
+from tests.foreign.sessions import ADAPTER, PARENT, SESSION, engine, gone, opening, ran, said, stage
 from tests.support.server import eventually
-
-SESSION = inputs(step("Hello"), step(" you"), step("<|im_end|>"))
-
-
-def ran(parser: ForeignStage, request: dict[str, object] | None = None) -> tuple[Track, StageFailure | None]:
-    return run(parser, "semantic", opening(request), SESSION, range(len(SESSION)))
-
-
-def said(track: Track) -> str:
-    return "".join(event.text for event in track.events if isinstance(event, Content))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +115,7 @@ def test_a_process_that_was_killed_between_two_sessions() -> None:
     parser = stage("process")
     number = int(said(ran(parser)[0]))
     os.kill(number, signal.SIGKILL)
-    eventually(lambda: _gone(number) or None)
+    eventually(lambda: gone(number) or None)
     track, failed = ran(parser)
     assert failed is None
     assert int(said(track)) != number
@@ -149,13 +137,7 @@ def test_no_such_parser() -> None:
 
 def test_no_such_python(tmp_path: Path) -> None:
     with pytest.raises(NotAvailable, match=r"peer Python .*/nothing does not start: No such file or directory"):
-        Peer(str(tmp_path / "nothing"), ADAPTER).version(60)
-
-
-def _engine(folder: Path, text: str) -> str:
-    path = folder / "engine.py"
-    path.write_text(text)
-    return str(path)
+        Peer(str(tmp_path / "nothing"), ADAPTER).version(Settings())
 
 
 @pytest.mark.parametrize(
@@ -167,21 +149,21 @@ def _engine(folder: Path, text: str) -> str:
     ],
 )
 def test_an_engine_that_does_not_load(tmp_path: Path, text: str, why: str) -> None:
-    worker = Peer(sys.executable, _engine(tmp_path, text))
+    worker = Peer(sys.executable, engine(tmp_path, text))
     with pytest.raises(NotAvailable, match=why):
-        worker.version(60)
+        worker.version(Settings())
     worker.close()
 
 
 def test_an_engine_that_takes_for_ever_to_load(tmp_path: Path) -> None:
-    worker = Peer(sys.executable, _engine(tmp_path, "import time\ntime.sleep(600)"))
+    worker = Peer(sys.executable, engine(tmp_path, "import time\ntime.sleep(600)"))
     with pytest.raises(NotAvailable, match=r"engine under .*: not ready within 0\.5 s"):
-        worker.version(0.5)
+        worker.version(Settings(start_limit=0.5))
 
 
 def test_a_python_that_is_none() -> None:
     with pytest.raises(NotAvailable, match=r"it is no worker; --peer-python PATH, or .* names the Python to use"):
-        Peer("/bin/echo", ADAPTER).version(60)
+        Peer("/bin/echo", ADAPTER).version(Settings())
 
 
 def test_it_only_runs_on_recorded_sessions() -> None:
@@ -194,30 +176,6 @@ def test_kinds_of_failures_are_errors_of_one_class() -> None:
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
-
-_PARENT = """
-import os, sys
-from replay.derive import run
-from tests.foreign.sessions import inputs, opening, stage, step
-session = inputs(step("a"))
-track, _ = run(stage("process"), "semantic", opening(), session, range(len(session)))
-print(track.events[2].text, flush=True)
-sys.stdin.readline()
-{end}
-"""
-
-
-def _gone(number: int) -> bool:
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return True
-    # A zombie of an adopted process waits for init, which may be slow in a container.
-    status = Path(f"/proc/{number}/stat")
-    try:
-        return status.read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.parametrize(
@@ -232,12 +190,12 @@ def _gone(number: int) -> bool:
 )
 def test_no_worker_outlives_its_parent(end: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _PARENT.format(end=end)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT.format(end=end)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
         number = int(parent.stdout.readline())
-        assert not _gone(number)
+        assert not gone(number)
         parent.stdin.write("\n")
         parent.stdin.flush()
         if "run" in end:
@@ -245,7 +203,7 @@ def test_no_worker_outlives_its_parent(end: str) -> None:
                 parent.wait(1)
             parent.kill()
         parent.wait(60)
-    eventually(lambda: _gone(number) or None)
+    eventually(lambda: gone(number) or None)
 
 
 def test_a_forked_process_has_workers_of_its_own() -> None:
@@ -283,4 +241,4 @@ def test_to_be_made_again_takes_none_of_a_sessions_time(tmp_path: Path) -> None:
 
 
 def test_settings_have_limits() -> None:
-    assert (Settings().time_limit, Settings().start_limit) == (60.0, 180.0)
+    assert (Settings().time_limit, Settings().start_limit, Settings().make_limit) == (60.0, 180.0, 60.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from replay.result import Breach, SessionResult
 from stages.events import TokensInput
-from tests.peers.table import BEGIN, CORPORA, END, PAGE, Row, groupings, page, run
+from tests.peers.table import BEGIN, CORPORA, END, PAGE, TEXTS, Row, groupings, page, run
 from tests.peers.table_corpus import CALLS_ALONE, KINDS, Kind, sessions
 
 NAMES = [kind.name for kind in KINDS]
@@ -21,9 +23,10 @@ def test_our_parser_reads_every_message_as_it_was_meant(kind: Kind) -> None:
         assert run(kind.parser, traces).right == 4
 
 
+@pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.family not in CALLS_ALONE], ids=lambda kind: kind.name)
-def test_groupings_have_three_to_seven_tokens_and_the_same_message(kind: Kind) -> None:
-    traces = groupings(kind)[:3]
+def test_groupings_have_three_to_seven_tokens_and_the_same_message(kind: Kind, text: str) -> None:
+    traces = list(islice(groupings(kind, text), 3))
     steps = [event for event in traces[0].events("input", "engine") if isinstance(event, TokensInput)]
     assert all(3 <= len(step.ids) <= 7 for step in steps[:-1])
     wrote = {

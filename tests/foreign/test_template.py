@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from replay import Replayer
-from replay.derive import StageFailure, run
-from replay.errors import NotAvailable, ParserNotFound, Unsupported
+from replay.derive import run
+from replay.errors import NotAvailable, ParserNotFound
 from replay.foreign import configure
 from replay.foreign.stage import ForeignStage
 from replay.resolve import resolve
@@ -47,17 +47,10 @@ def template(name: str = "template") -> ForeignStage:
     return stage
 
 
-def played(name: str, session: Sequence[Input], request: dict[str, Any] | None = None) -> tuple[list[Any], Any]:
+def played(name: str, session: Sequence[Input]) -> tuple[list[Any], Any]:
     """The semantic events, and what failed."""
-    track, failed = run(template(name), "semantic", opening(request), session, range(99))
+    track, failed = run(template(name), "semantic", opening(), session, range(99))
     return track.events, failed
-
-
-def failed(name: str, session: Sequence[Input], request: dict[str, Any] | None = None) -> StageFailure:
-    """What failed."""
-    _, failure = played(name, session, request)
-    assert isinstance(failure, StageFailure)
-    return failure
 
 
 def words(*texts: str, tail: str = CHATML) -> list[Input]:
@@ -181,12 +174,16 @@ def test_what_broke_the_server_s_stream_breaks_ours() -> None:
 # --- where the template comes from -----------------------------------------------------------------------------------
 
 
-def test_the_request_may_bring_the_template() -> None:
+def test_the_folder_of_the_model_has_the_template(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"response_template": BRACKETS}))
+    (tmp_path / "tokenizer.json").write_text("{}")
     said = words("Hi ", '[[{"name": "f", ', '"arguments": {"a": 1}}]', "]", " there", "<|im_end|>", tail="ask:")
-    events, failure = played("template", said, {"model": "m", "messages": [], "response_template": BRACKETS})
-    assert failure is None
-    (message,) = collect(events)
-    assert (message.content, calls(message)) == ("Hi  there", [("f", '{"a": 1}')])
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        configure(tokenizer=str(path))
+        events, failure = played("template", said)
+        assert failure is None
+        (message,) = collect(events)
+        assert (message.content, calls(message)) == ("Hi  there", [("f", '{"a": 1}')])
 
 
 def test_the_tokenizer_s_own_template_comes_before_that_of_its_model_type(tmp_path: Path) -> None:
@@ -205,18 +202,18 @@ def test_a_prompt_that_opened_reasoning_is_read() -> None:
     assert (message.reasoning, message.content) == ("Hm.", "Yes")
 
 
-def test_without_a_template_it_is_said_what_to_give() -> None:
-    failure = failed("template", words("Hi", "<|im_end|>"))
-    assert failure.type == Unsupported.__name__
-    assert "--tokenizer PATH" in failure.message
-    assert "template:MODEL_TYPE" in failure.message
+def test_without_a_template_it_is_said_at_the_start_what_to_give() -> None:
+    why = r"parser 'template': which response template\? Give --tokenizer PATH.* or .* template:MODEL_TYPE"
+    with pytest.raises(NotAvailable, match=why):
+        template()
 
 
-def test_a_template_that_transformers_refuses() -> None:
+def test_a_template_that_transformers_refuses_ends_the_run_at_the_start(tmp_path: Path) -> None:
     refused = {"fields": {"content": {"content": "nonsense"}}}
-    failure = failed("template", words("Hi"), {"model": "m", "messages": [], "response_template": refused})
-    assert failure.type == Unsupported.__name__
-    assert "refuses the response template" in failure.message
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"response_template": refused}))
+    configure(tokenizer=str(tmp_path))
+    with pytest.raises(NotAvailable, match="transformers refuses the response template"):
+        template()
 
 
 def test_a_model_type_without_a_template_is_no_parser() -> None:

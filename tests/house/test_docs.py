@@ -84,8 +84,14 @@ def test_a_state_table_is_not_longer_than_a_reader_can_hold() -> None:
 
 
 def _commands(command: click.Command, path: tuple[str, ...] = ("playhead",)) -> list[tuple[str, click.Command]]:
-    below = sorted(command.commands.items()) if isinstance(command, click.Group) else []
-    return [(" ".join(path), command), *(found for name, one in below for found in _commands(one, (*path, name)))]
+    found = [(" ".join(path), command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in sorted(command.list_commands(context)):
+            below = command.get_command(context, name)
+            assert below is not None
+            found += _commands(below, (*path, name))
+    return found
 
 
 @pytest.mark.parametrize(("words", "command"), _commands(playhead), ids=lambda value: str(value))

@@ -22,10 +22,10 @@ NONE = TokenizerFacts()
     ("name", "stage"),
     [
         ("plain", "parse.plain@2"), ("identity", "parse.plain@2"), ("none", "parse.plain@2"),
-        ("hermes", "parse.hermes@2"), ("qwen25", "parse.hermes@2"), ("qwen2.5", "parse.hermes@2"),
-        ("qwen", "parse.hermes@2"), ("qwen3", "parse.hermes@2"), ("hermes2", "parse.hermes@2"),
-        (" Qwen3 ", "parse.hermes@2"), ("glm-4.6", "parse.glm@1"), ("Llama-3.1", "parse.llama3_json@1"),
-        ("GPT-OSS-20B", "parse.harmony@1"), ("qwen3coder", "parse.qwen3-xml@1"),
+        ("hermes", "parse.hermes@3"), ("qwen25", "parse.hermes@3"), ("qwen2.5", "parse.hermes@3"),
+        ("qwen", "parse.hermes@3"), ("qwen3", "parse.hermes@3"), ("hermes2", "parse.hermes@3"),
+        (" Qwen3 ", "parse.hermes@3"), ("glm-4.6", "parse.glm@2"), ("Llama-3.1", "parse.llama3_json@2"),
+        ("GPT-OSS-20B", "parse.harmony@2"), ("qwen3coder", "parse.qwen3-xml@2"),
     ],
 )  # fmt: skip
 def test_names_and_aliases(name: str, stage: str) -> None:
@@ -134,7 +134,7 @@ gigachat3"""
 @pytest.mark.parametrize("name", dict.fromkeys(f"{VLLM} {SGLANG} {REPORTED} {FAMILIES}".split()))
 def test_the_names_that_people_type(name: str) -> None:
     form = catalog.parser(name).id
-    if form == "parse.harmony@1":  # its reasoning and its calls are of one piece
+    if form == "parse.harmony@2":  # its reasoning and its calls are of one piece
         assert catalog.parser(f"openai_gptoss+{name}").id == form
         with pytest.raises(UnknownName, match="makes a pair with itself only"):
             catalog.parser(f"{name}+hermes")
@@ -145,7 +145,7 @@ def test_the_names_that_people_type(name: str) -> None:
 
 def test_a_pair_takes_half_of_each() -> None:
     pair = catalog.parser("deepseek_r1+hermes")
-    assert pair.id == "parse.deepseek_r1+hermes@2"
+    assert pair.id == "parse.deepseek_r1+hermes@3"
     with pytest.raises(UnknownName, match="no reasoning 'deepsek_r1'; did you mean deepseek_r1"):
         catalog.parser("deepsek_r1+hermes")
     with pytest.raises(UnknownName, match="no parser 'hermez'; did you mean hermes"):
@@ -155,13 +155,13 @@ def test_a_pair_takes_half_of_each() -> None:
 def test_stages_are_those_that_the_request_needs() -> None:
     full = catalog.layers(opening(stop=("x",)))
     assert catalog.stage_ids(full) == {
-        "parser": "parse.hermes@2",
+        "parser": "parse.hermes@3",
         "stop": "stop@2",
         "policy": "policy@2",
         "encoder": full.encoder.id,
         "framer": full.framer.id,
     }
-    assert full.semantic.id == "parse.hermes@2|stop@2|policy@2"
+    assert full.semantic.id == "parse.hermes@3|stop@2|policy@2"
     bare = catalog.layers(opening("plain", tools=()))
     assert list(catalog.stage_ids(bare)) == ["parser", "encoder", "framer"]
-    assert catalog.layers(opening("plain", tools=()), catalog.parser("hermes")).semantic.id == "parse.hermes@2"
+    assert catalog.layers(opening("plain", tools=()), catalog.parser("hermes")).semantic.id == "parse.hermes@3"

@@ -145,7 +145,9 @@ BOTH: dict[str, Case] = {
     "prose marker keeps white space": Case(
         "Use\n\n<tool_call> \n it", content="Use\n\n<tool_call> \n it", faults=["stray_marker"]
     ),
-    "stray closer in content": Case("a </tool_call> b", content="a </tool_call> b"),
+    "stray closer in content": Case(
+        "a </tool_call> b </tool_call>", content="a </tool_call> b </tool_call>", faults=["stray_marker"]
+    ),
     "text behind a complete call, block open": Case(
         '<tool_call>{"name": "moon"}\nDone. </tool_call> Bye',
         content="Done. Bye", calls=[("moon", {})], faults=["malformed_call"],
@@ -200,7 +202,7 @@ BOTH: dict[str, Case] = {
         tail=THINKING,
     ),
     "closer of reasoning behind content and a call is text": Case(
-        f"A\n{_NEXT}\n</think> b", content="A</think> b", calls=[("moon", {})]
+        f"A\n{_NEXT}\n</think> b", content="A</think> b", calls=[("moon", {})], faults=["stray_marker"]
     ),
 }  # fmt: skip
 

@@ -136,7 +136,8 @@ def test_no_reasoning(kind: Kind, name: str) -> None:
     text = f"Yes, {kind.opener} is a tag"
     if REASONINGS[name].again:
         text = "Yes, it is a tag"
-    assert said(kind, name, text, kind.turn or "x") == (None, text, [])
+    faults = ["stray_marker"] if kind.opener in text else []
+    assert said(kind, name, text, kind.turn or "x") == (None, text, faults)
 
 
 @variants()
@@ -165,12 +166,12 @@ def test_it_is_off_and_the_model_opens_it_all_the_same(kind: Kind, name: str) ->
     text = f"{kind.opener}{kind.first}low?{kind.before}{kind.closer}{kind.after}Yes."
     if REASONINGS[name].stray == "always" and kind.off == kind.closer:
         # DeepSeek: behind a closer an opener is text, and the stray closer is swallowed.
-        assert said(kind, name, text, kind.turn + kind.off) == (None, f"{kind.opener}low?Yes.", ["stray_marker"])
+        assert said(kind, name, text, kind.turn + kind.off) == (None, f"{kind.opener}low?Yes.", ["stray_marker"] * 2)
     else:
         assert said(kind, name, text, kind.turn + kind.off) == ("low?", "Yes.", [])
         again = f"Yes {kind.opener} no"
         if not REASONINGS[name].again:
-            assert said(kind, name, again, kind.turn + kind.off) == (None, again, [])
+            assert said(kind, name, again, kind.turn + kind.off) == (None, again, ["stray_marker"])
 
 
 @variants()

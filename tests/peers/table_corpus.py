@@ -21,9 +21,9 @@ from store.api import Trace
 from tests.peers.table_write import written
 from tests.support.format_checks import same_value
 from tests.support.generate import families
-from tests.support.generate.family import Family, tokenize
+from tests.support.generate.family import Family
 from tests.support.generate.message import Invocation, Meant, tools_for
-from tests.support.oracle_vocabularies import Vocabulary, harmony, harmony_pieces
+from tests.support.oracle_vocabularies import Vocabulary, borrowed, deepseek, harmony, harmony_pieces
 from tests.support.replay import record
 
 _SENTENCES = (
@@ -137,23 +137,21 @@ def recorded(kind: Kind, family: Family, meant: Meant, raw: str, name: str) -> T
         model=kind.name, request=body, ask=asked("chat", body), parser=kind.parser, tokenizer=family.tokenizer,
     )  # fmt: skip
     inputs: list[Input] = [PromptInput((1, 2, 3), family.tails[kind.kind], 3)]
-    inputs += [TokensInput(0, (number,), (piece,), piece.decode("utf-8", "replace")) for number, piece in tokens]
+    inputs += [TokensInput(0, (number,), (piece,), "") for number, piece in tokens]
     inputs += [FinishInput(0, "eos", tokens[-1][0] if tokens else None), UsageInput(3, len(tokens))]
     return record(opening, inputs)
 
 
 def _tokens(family: Family, raw: str) -> list[tuple[int, bytes]]:
-    """An output as tokens: gpt-oss's own; of other families their special and added ones, and each other piece of text
-    with an id of its own."""
+    """An output as tokens: the family's markers, and between them the words of a real vocabulary: DeepSeek's own, and
+    o200k's, which are gpt-oss's own."""
     if family.name == "harmony":
         return Vocabulary(family.tokenizer, _ids, harmony_pieces).tokens(raw)
-    own = {*family.tokenizer.special.values(), *family.tokenizer.added.values()}
-    first = max((*own, *family.tokenizer.eos, 0)) + 1
-    spelled: dict[bytes, int] = {}
-    return [
-        (number if number in own else spelled.setdefault(piece, first + len(spelled)), piece)
-        for number, piece in tokenize(raw, family.tokenizer)
-    ]
+    if family.name != "deepseek_v31":
+        return borrowed(family.tokenizer).tokens(raw)
+    own = {**family.tokenizer.special, **family.tokenizer.added}
+    marked = {text.encode(): number for text, number in own.items()}
+    return [(marked.get(piece, number), piece) for number, piece in deepseek().tokens(raw)]
 
 
 def _ids(text: str) -> list[int]:

@@ -10,9 +10,12 @@ import msgspec
 import pytest
 
 from replay.against_file import BadReport, Earlier
+from replay.derive import StageFailure
 from replay.report import make_report, to_json
-from replay.result import SessionResult
+from replay.reports.session import head_in_words
+from replay.result import SessionResult, Signature
 from replay.run import Replayer
+from replay.signature import in_words
 from replay.verdict import Depth
 from stages.events import CallStart, Content
 from store.api import Trace
@@ -68,12 +71,20 @@ def test_what_replays_otherwise_is_changed_with_both_sides(tmp_path: Path) -> No
     assert {result.verdict for result in told} == {"changed"}
     one = told[0]
     assert one.differences == after[0].differences != ()
-    assert one.notes[0] == (
-        "earlier: same; now: changed (call lost (call_start → nothing) · in call: header · after <tool_call>)"
+    assert one.notes == (
+        (
+            "by layer: message was same, now changed; semantic was same, now changed; chunk was same, now changed; "
+            "frame was same, now changed"
+        ),
     )
-    assert "layer message: same → changed" in one.notes
     assert one.signature is not None
     assert (one.signature.kind, one.signature.recorded) == ("call_lost", "same")
+    assert in_words(one.signature) == (
+        "was same; now changed: call lost (call_start → nothing) · in call: header · after <tool_call>"
+    )
+    head = list(head_in_words(one))
+    assert head[0] == in_words(one.signature)
+    assert head[1].startswith("now, against the record: worst: call lost; first: ")
     assert one.marks_before == ()
     assert "differs" in one.marks
     # All of one kind, and other digests than without a baseline.
@@ -91,7 +102,26 @@ def test_two_wrong_parsers_that_are_wrong_in_other_ways(tmp_path: Path) -> None:
     assert earlier.compare(replayed(found, CALL_LOST)[0]).verdict == "same"
     right = earlier.compare(replayed(found)[0])
     assert right.verdict == "changed"
-    assert right.notes[0].startswith("earlier: changed (call lost") and right.notes[0].endswith("; now: same")
+    assert right.signature is not None
+    assert in_words(right.signature).startswith("was changed: call lost (")
+    assert in_words(right.signature).endswith("; now same")
+    # Wrong in one way on both sides, and yet not the same.
+    again = replace(replayed(found, CALL_LOST)[0], message="0" * 32)
+    still = earlier.compare(again).signature
+    assert still is not None and still.recorded == still.replayed
+    assert in_words(still).startswith("changed: call lost (") and in_words(still).endswith(
+        ", as before, but not in the same way"
+    )
+
+
+def test_what_failed_before_had_no_layers(tmp_path: Path) -> None:
+    result = replayed(traces(1))[0]
+    error = StageFailure("semantic", "mine@1", -1, -1, "", "Timeout", "no end within 1 s")
+    kind = Signature(verdict="failed", kind="Timeout", layer="semantic")
+    failed = replace(result, verdict="failed", layers={}, splits={}, error=error, signature=kind, message="")
+    told = Earlier.read(written(tmp_path, [failed])).compare(result)
+    assert told.verdict == "changed" and told.notes == result.notes
+    assert told.signature is not None and in_words(told.signature) == "was failed: Timeout; now same"
 
 
 def test_the_message_is_the_same_and_a_layer_is_not(tmp_path: Path) -> None:
@@ -100,9 +130,10 @@ def test_the_message_is_the_same_and_a_layer_is_not(tmp_path: Path) -> None:
     moved = replace(result, verdict="moved", layers={**result.layers, "chunk": "moved"}, splits={"recorded": "moved"})
     told = earlier.compare(moved)
     assert told.verdict == "changed"
-    assert told.notes[-3:] == (
-        "layer chunk: same → moved", "split recorded: same → moved", "the message is the same"
-    )  # fmt: skip
+    assert told.notes == ("by layer: chunk was same, now moved", "the message is the same")
+    under = Earlier.read(written(tmp_path, [replace(result, splits={"recorded": "same", "one": "same"})]))
+    apart = under.compare(replace(result, verdict="changed", splits={"recorded": "same", "one": "changed"}))
+    assert apart.notes == ("by split: one was same, now changed", "the message is the same")
 
 
 def test_sessions_missing_on_either_side(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from replay.derive import Track
 from replay.reports.align import QUOTED, Aligned, Row, align
+from replay.reports.wrote import Wrote
 from replay.run import Replayer
 from stages.events import (
     AbortInput,
@@ -29,7 +29,7 @@ from stages.events import (
     TokensInput,
 )
 from stages.opening import TokenizerFacts
-from tests.support.replay import SAID, opening, record, tokens, whole
+from tests.support.replay import SAID, opening, record, tokens, track, whole
 
 NOWHERE = (0, 0)
 VOCABULARY = TokenizerFacts(special={"<end>": 9}, added={"<call>": 8})
@@ -39,12 +39,6 @@ def inputs(*pieces: str) -> list[Input]:
     """A step for each piece; <call> and <end> are tokens of the vocabulary."""
     ids = {"<call>": 8, "<end>": 9}
     return [TokensInput(0, (ids.get(piece, 100),), (piece.encode(),), piece) for piece in pieces]
-
-
-def track(*events: tuple[int, Any]) -> Track:
-    """Events with the step that each came from."""
-    steps = [step for step, _ in events]
-    return Track([event for _, event in events], steps, steps)
 
 
 def told(row: Row) -> tuple[str, list[str], list[str]]:
@@ -160,7 +154,7 @@ def test_a_character_cut_by_tokens_is_shown_as_its_bytes() -> None:
     left, right = track((1, Content(0, "é", NOWHERE))), track((1, Reasoning(0, "é", NOWHERE)))
     rows = align(cut, left, right).rows
     assert [(row.first, row.folded) for row in rows] == [(0, True), (1, False)]
-    assert rows[1].wrote[0].text == "\\xa9"
+    assert rows[1].wrote == (Wrote("a9", "bytes"),)
     # In one row they are the character again.
     both = align(cut, track((0, Content(0, "x", NOWHERE)), (1, Content(0, "é", NOWHERE))),
                  track((0, Reasoning(0, "x", NOWHERE)), (1, Reasoning(0, "é", NOWHERE))))  # fmt: skip

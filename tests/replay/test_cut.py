@@ -151,14 +151,14 @@ def test_a_parser_that_raises_at_a_cut_has_failed() -> None:
     assert made.failed is not None
     assert (made.failed.type, made.failed.message, made.failed.layer) == ("IndexError", "no closer", "semantic")
     first = at_token(inputs, OPENER)
-    assert made.failed.input.endswith(f"(cut:{first})")
+    assert made.failed.input.endswith(f"(ended after token {first} of {len(tokens(SAID))})")
     assert made.failed.step == first  # the prompt is input 0
     # Everywhere that Hermes finds a call unclosed.
     body = tokens(SAID)
     ended = [fold(Spoiled().start(opening()), cut_behind(body, at)) for at in range(len(body) + 1)]
     unclosed = sum(FaultCode.UNCLOSED_CALL in collect(events)[0].faults for events in ended)
     assert 1 < unclosed < len(body)
-    assert made.notes == (f"cut at {len(body) + 1} tokens: the parser fails at {unclosed}",)
+    assert made.notes == (f"cut short at {len(body) + 1} places: the parser fails at {unclosed}",)
     result = Replayer(AtTheEnd(raises_inside_a_call), cut=True).replay(record(opening(), inputs))
     assert (result.verdict, result.cuts) == ("failed", len(body) + 1)
     assert result.error == made.failed
@@ -181,7 +181,10 @@ def test_an_oracle_that_a_cut_breaks_is_told_once(more: Any, oracle: str) -> Non
         assert place > at_token(inputs, OPENER) - 1
     assert breach.step == place
     (note,) = made.notes
-    assert note.startswith(f"cut at {made.count} tokens: `{oracle}` is broken at ")
+    assert note.startswith(f"cut short at {made.count} places: `{oracle}` is broken at ")
+    # Cut 0 comes before any token.
+    ended = f"ended after token {place} of {made.count - 1}: " if place else "ended before its first token: "
+    assert breach.detail.startswith(ended)
     # The whole session ends by itself: it shows nothing of it (but where every end goes wrong).
     trace = record(opening(), inputs)
     result = Replayer(AtTheEnd(more), layer="message", cut=True).replay(trace)
@@ -229,7 +232,8 @@ def test_what_depends_on_the_split_at_a_cut_only() -> None:
     # With two tokens the last step has one, or both.
     assert [(breach.split, breach.step) for breach in splits] == [("cut:2", 2)]
     assert "content: 'abc' → nothing" in splits[0].detail
-    assert made.notes == ("cut at 7 tokens: `split` is broken at 5",)
+    assert splits[0].detail.startswith("ended after token 2 of 6: the message depends on the split: ")
+    assert made.notes == ("cut short at 7 places: `split` is broken at 5",)
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------
@@ -253,13 +257,15 @@ def test_one_run_serves_all_cuts() -> None:
 def test_of_a_long_session_the_oracles_look_at_some_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     """They look at all that was said, so they would cost the square of it."""
     inputs = whole(tokens("x" * 297))
-    assert cuts(session_of(AtTheEnd(goes_on), inputs)).notes == ("cut at 100 tokens: `retracted` is broken at 100",)
+    assert cuts(session_of(AtTheEnd(goes_on), inputs)).notes == (
+        "cut short at 100 places: `retracted` is broken at 100",
+    )
     monkeypatch.setattr(cut, "ORACLE_VISITS", 500)
     made = cuts(session_of(AtTheEnd(goes_on), inputs))
     # 100 * 100 / 2 tokens in all, ten times too many; and the last cut is always looked at.
     assert made.count == 100
     assert made.notes == (
-        "cut at 100 tokens: `retracted` is broken at 11", "the oracles were checked at one in 10 of 100 cuts",
+        "cut short at 100 places: `retracted` is broken at 11", "the oracles were checked at one in 10 of 100 cuts",
     )  # fmt: skip
 
 
@@ -318,7 +324,7 @@ def test_a_parser_that_does_not_resume_is_run_from_the_start(
     monkeypatch.setattr(cut, "VISITS", 600)
     few = cuts(session)
     assert few.count == 16
-    assert few.notes[-1] == f"cut at 16 of its {right.count} places: every cut takes a run of its own"
+    assert few.notes[-1] == f"only 16 of {right.count} places were tried: every cut takes a run of its own"
 
 
 class Peer(Spoiled):
@@ -360,11 +366,13 @@ def test_another_engines_parser_is_asked_at_some_places() -> None:
     made = cuts(session_of(parser, inputs))
     assert made.count == FOREIGN_CUTS
     assert made.breaches == ()
-    assert made.notes == ("cut at 64 of its 301 places: every cut takes a run of its own",)
+    assert made.notes == ("only 64 of 301 places were tried: every cut takes a run of its own",)
     assert parser.asked == 2 * FOREIGN_CUTS + 1
     peeking = cuts(session_of(Peer(peeks=True), inputs))
     assert "retracted" in [breach.oracle for breach in peeking.breaches]
-    assert peeking.breaches[-1].detail == "what it sends before the cut depends on what comes behind it"
+    assert peeking.breaches[-1].detail == (
+        "ended before its first token: what is sent before that depends on what would have come"
+    )
 
 
 def test_what_events_say() -> None:

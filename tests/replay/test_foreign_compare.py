@@ -364,3 +364,28 @@ def test_custom_functions_see_no_ids() -> None:
 
     assert replayed(as_served(), compare=watch).verdict == "same"
     assert seen == {""}
+
+
+def test_where_a_kind_stands_is_where_the_model_wrote_what_differs() -> None:
+    """Another engine sends its text late: what the parser stood at by then says nothing of the text."""
+    thought, said = texts()
+    for late in (at_the_end(reasoning(thought), content(said), content("<tool_call>"), *calls()),
+                 {**as_served(), LAST - 1: [content("<tool_call>")]}):  # fmt: skip
+        result = replayed(late)
+        assert result.signature is not None
+        assert (result.signature.kind, result.signature.recorded) == ("marker_leaked", "")
+        # The second call's marker: the last place at which it is written.
+        assert result.signature.marker == "<tool_call>"
+    lost = replayed(at_the_end(content(f"{thought}\n{said}"), *calls()))
+    assert lost.signature is not None
+    assert (lost.signature.state, lost.signature.marker) == ("reasoning", "<think>")
+
+
+def test_the_first_character_that_differs_is_told() -> None:
+    """However either side is cut into deltas."""
+    thought, said = texts()
+    result = replayed(
+        at_the_end(reasoning(thought), content(said[:7]), content(said[7:12] + "?" + said[13:]), *calls())
+    )
+    assert result.first is not None
+    assert result.first.detail == "text at character 12"

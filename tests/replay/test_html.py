@@ -169,18 +169,19 @@ def test_the_smallest_pair_of_splits() -> None:
     def make(number: int) -> SessionResult:
         pair = SplitPair(
             0, ((1, 3 + number),), (), (f"'a' 'b' #{number}", f"'a' | 'b' #{number}"),
-            (Difference(0, "text", "content", "a", "b"),),
+            (Difference(0, "text", "content", "a", "b"),), 7, ("token", "one"),
         )  # fmt: skip
         return result(number, "changed", split_pair=pair, breaches=(Breach("split", "it differs"),), tokens=9 - number)
 
     report = report_of(3, make, splits=("recorded", "one"))
     said = harmless(html.page(report)).said
-    assert "'a' 'b' #0 'a' | 'b' #0 choice 0, content: 'a' → 'b'" in said
+    like = "like `token`, but with 1 group of tokens as `one` has it:"
+    assert f"`token`: 'a' 'b' #0 {like} 'a' | 'b' #0 choice 0, content: 'a' → 'b'" in said
     assert f"--session {0:032x} --splits recorded,one" in said
     assert "split 3 the message depends on how tokens are grouped" in said
     out = io.StringIO()
     print_report(report, out)
-    assert "'a' 'b' #0\n  'a' | 'b' #0\n" in out.getvalue()
+    assert f"  `token`:\n    'a' 'b' #0\n  {like}\n    'a' | 'b' #0\n" in out.getvalue()
 
 
 def test_both_sides_of_a_real_replay(tmp_path: Path) -> None:

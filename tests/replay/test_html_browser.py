@@ -95,6 +95,30 @@ def test_what_is_wide_scrolls_in_its_own_box(browser: Browser, page: str) -> Non
     assert shown.evaluate(f"{boxes}.every(box => box.tabIndex === 0 && box.getAttribute('aria-label'))")
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_both_sides_are_seen_without_scrolling(browser: Browser, page: str, width: int) -> None:
+    """On a phone they stand under each other, on a desk beside each other; always within the screen."""
+    shown = browser.page(width=width, height=800)
+    shown.open(page)
+    assert shown.evaluate("document.querySelectorAll('table.diff').length") >= 1
+    assert shown.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(box => box.querySelector('.diff'))"
+        ".every(box => box.scrollWidth <= box.clientWidth)"
+    )
+    box = "(box => [box.left, box.top, box.right])(document.querySelector('{}').getBoundingClientRect())"
+    left, right = (shown.evaluate(box.format(f".diff tr.apart td:nth-child({at})")) for at in (4, 5))
+    assert max(left[2], right[2]) <= width
+    if width < 640:
+        assert left[0] == right[0] and left[1] < right[1]
+        # Each says whose it is: the table's head is not shown.
+        named = "getComputedStyle(document.querySelector('.diff tr.apart td:nth-child({})'), '::before').content"
+        assert [shown.evaluate(named.format(at)) for at in (3, 4, 5)] == [
+            f'"{name}"' for name in ("the model wrote", "recorded", "replayed")
+        ]
+    else:
+        assert left[1] == right[1] and left[2] <= right[0]
+
+
 def test_hostile_texts_do_not_run(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
     html.write(report_of(2, hostile), str(path))

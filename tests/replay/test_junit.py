@@ -95,7 +95,9 @@ def test_failed_and_unreadable_are_errors(tmp_path: Path) -> None:
     root = written(report, tmp_path)
     errors = list(root.iter("error"))
     assert [item.get("type") for item in errors] == ["Timeout", "Unreadable", "Unreadable"]
-    assert "mine raised Timeout: it took 60 s (mine.py:7, at event 3: tokens 'a')" in (errors[0].text or "")
+    assert "mine did not end its work (Timeout): it took 60 s (mine.py:7, at event 3: tokens 'a')" in (
+        errors[0].text or ""
+    )
     assert [case.get("name") for case in root[1]] == ["b.db", "77"]
 
 

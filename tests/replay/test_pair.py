@@ -94,7 +94,7 @@ def test_the_only_place_of_many() -> None:
     assert breach.step == at  # the prompt is input 0, so token at - 1 is input at
     assert "'So' '<tool_call>'" in breach.detail and "content: " in breach.detail
     assert [item.field for item in got.differences] == ["content"]
-    assert "depends on the split: `recorded` and `one` differ" in found.notes
+    assert "depends on the split: one message under `recorded`, another under `one`" in found.notes
 
 
 def test_two_closers_in_one_step() -> None:

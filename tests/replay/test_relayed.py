@@ -49,7 +49,7 @@ def with_shadow(trace: Trace, name: str) -> Trace:
 def test_the_parser_of_the_record_against_what_the_client_got() -> None:
     result = replayed(relayed(captures()[LOST]))
     assert (result.verdict, result.track) == ("changed", "")
-    assert result.parser == "parse.deepseek_v3+deepseek_v31@1"
+    assert result.parser == "parse.deepseek_v3+deepseek_v31@2"
     assert [item.kind for item in result.differences] == ["call_arguments"]
     assert result.tokens == 34
 
@@ -179,7 +179,7 @@ def test_served_is_no_track_of_a_relayed_session() -> None:
 def test_a_shadow_is_compared_with_its_own_parser() -> None:
     trace = with_shadow(relayed(captures()[LOST]), "hermes")
     result = replayed(trace, track="shadow:hermes")
-    assert (result.verdict, result.track, result.parser) == ("same", "shadow:hermes", "parse.hermes@2")
+    assert (result.verdict, result.track, result.parser) == ("same", "shadow:hermes", "parse.hermes@3")
     assert result.layers == {"message": "same", "upstream": "same", "relay": "same"}
 
 

@@ -176,7 +176,7 @@ def test_the_json_report_round_trips() -> None:
     assert list(plain) == [
         "playhead", "parser", "sources", "splits", "layer", "summary", "digest", "cut", "compare", "ignore",
         "peer_python", "tokenizer", "seconds", "jobs", "interrupted", "clusters", "families", "paired", "lag",
-        "unreadable", "missing", "sessions",
+        "unreadable", "missing", "counted_once", "sessions",
     ]  # fmt: skip
     assert plain["summary"]["sessions"] == 8
     assert [session["verdict"] for session in plain["sessions"][:4]] == ["same"] * 4

@@ -14,7 +14,6 @@ from replay.result import SessionResult
 from replay.run import Replayer
 from replay.verdict import Depth
 from stages.events import Block, Comment
-from store.api import Trace
 from tests.support.replay import SAID, nth, only, opening, record, spoiled, tokens, whole
 
 STEPS = whole(tokens(SAID))
@@ -53,7 +52,7 @@ def test_the_same_frames_break_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     def never(*given: Any) -> dict[str, int]:
         raise AssertionError("judged")
 
-    monkeypatch.setattr(rules_of, "broken", never)
+    monkeypatch.setattr(rules_of.Judge, "broken", never)
     trace = record(opening(), STEPS)
     assert Replayer().replay(trace).rules_appeared == ()
     trace.info = msgspec.structs.replace(trace.info, validated=True, rules={"INV-044": 2})
@@ -75,13 +74,13 @@ def test_a_clean_record_is_judged_again_only_beside_a_replay_that_is_not(
 ) -> None:
     """A rule that was added since must not appear with every replay."""
     seen: list[dict[str, int]] = []
-    real = rules_of.broken
+    real = rules_of.Judge.broken
 
-    def broken(trace: Trace, derived: Derived) -> dict[str, int]:
-        seen.append(real(trace, derived))
+    def broken(judge: rules_of.Judge, derived: Derived) -> dict[str, int]:
+        seen.append(real(judge, derived))
         return seen[-1]
 
-    monkeypatch.setattr(rules_of, "broken", broken)
+    monkeypatch.setattr(rules_of.Judge, "broken", broken)
     trace = record(opening(), STEPS)
     trace.info = msgspec.structs.replace(trace.info, validated=validated)
     result = Replayer(assemble=spoiled("frame", nth(only(Block), 3, change))).replay(trace)

@@ -9,9 +9,10 @@ import pytest
 
 from replay import diff
 from replay.run import Replayer
-from stages.events import CallArguments, CallStart, Content, Fault, Marker, Reasoning, Tokens
+from stages.events import CallArguments, CallStart, Content, Fault, Marker, Reasoning, TimingInput, Tokens
 from tests.support.replay import (
     CALLS,
+    SAID,
     THINKING,
     Change,
     last,
@@ -66,3 +67,14 @@ def same(monkeypatch: pytest.MonkeyPatch) -> Same:
         assert results[0] == results[1] == results[2]
 
     return check
+
+
+def test_beside_a_measured_duration() -> None:
+    """It belongs to no choice."""
+    inputs = whole(tokens(SAID))
+    inputs.insert(-1, TimingInput("ttft", 5))
+    trace = record(opening(), inputs, assemble=spoiled("semantic", nth(only(Content), 0, one_character)))
+    result = Replayer().replay(trace)
+    assert result.verdict == "changed"
+    assert result.first is not None
+    assert (result.first.layer, result.first.kind) == ("semantic", "text")

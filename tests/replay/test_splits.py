@@ -293,7 +293,7 @@ def test_a_parser_that_depends_on_the_split_is_found() -> None:
     assert (result.first.split, result.first.kind) == ("one", "text")
     assert result.first.detail == "content: 'Hello there' → 'Hel'"
     assert result.split_groups == (("recorded", "token"), ("one",))
-    assert "depends on the split: `recorded` and `one` differ" in result.notes
+    assert "depends on the split: one message under `recorded`, `token`, another under `one`" in result.notes
 
 
 def test_a_changed_parser_that_does_not_depend_on_the_split_is_told_apart() -> None:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
+import pytest
+
+from replay import Replayer
 from replay.derive import Track
+from replay.verdict import Depth
 from stages.events import Content, Start
+from store import codec
+from store.api import Batch, Rows
+from store.sqlite import SqliteStore
+from tests.support.replay import SAID, record, tokens, whole
+from tests.support.replay import opening as replay_opening
+from tests.support.store import opening
 
 
 def track(*texts: str) -> Track:
@@ -39,3 +52,61 @@ def test_cutting_one_leaves_the_other() -> None:
     one.cut(2)
     assert (len(one.events), len(one.causes), len(one.steps), len(other.events)) == (2, 2, 2, 3)
     assert (one.messages()[0].content, other.messages()[0].content) == ("a", "ab")
+
+
+def stored(path: Path, *texts: str) -> Track:
+    """Such a track as a store gives it, not decoded yet."""
+    made = track(*texts)
+    opened = opening()
+    store = SqliteStore(path)
+    writer = store.writer(opened)
+    writer.append(Batch("served", "semantic", 0, 0, made.events, made.causes))
+    writer.close("closed")
+    store.flush()
+    rows = store.load(opened.session, lazy=True).records["served", "semantic"]
+    store.close()
+    assert isinstance(rows, Rows)
+    return Track(rows, made.causes, made.steps)
+
+
+def test_stored_events_that_are_equal_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = track("a", "b"), stored(tmp_path / "a.db", "a", "b")
+    monkeypatch.setattr(codec, "decode", None)
+    assert one.share(other)
+    assert one.events is other.events
+    assert one.messages() is other.messages()
+    assert one.digest() == other.digest() == codec.digest(track("a", "b").events)
+
+
+def test_stored_events_that_differ_are_decoded(tmp_path: Path) -> None:
+    one, other = track("a", "b"), stored(tmp_path / "a.db", "a", "c")
+    assert not one.share(other)
+    assert other.events == track("a", "c").events
+    assert [message.content for message in other.messages()] == ["ac"]
+
+
+def test_stored_events_beside_what_cannot_be_encoded(tmp_path: Path) -> None:
+    one, other = track("a", "\ud800"), stored(tmp_path / "a.db", "a", "b")
+    assert not one.share(other)
+    assert other.events == track("a", "b").events
+
+
+@pytest.mark.parametrize("depth", ["message", "frame"])
+def test_nothing_of_a_session_waits_for_the_collector(tmp_path: Path, depth: Depth) -> None:
+    """Memory that is used again at once is in the caches, and a run's memory is flat."""
+    store = SqliteStore(tmp_path / "a.db")
+    store.save([record(replay_opening(), whole(tokens(SAID)))])
+    replayer = Replayer(layer=depth)
+
+    def replayed() -> str:
+        return replayer.replay(store.load(replay_opening().session, lazy=True)).verdict
+
+    assert replayed() == "same"
+    gc.collect()
+    gc.disable()
+    try:
+        assert replayed() == "same"
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+        store.close()

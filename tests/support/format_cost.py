@@ -15,10 +15,10 @@ from tests.support.generate.family import Family
 from tests.support.generate.message import Invocation, Limits, Meant, tools_for
 from tests.support.parse import grouped, merged, owned, session
 
-LONGER = 8
+LONGER = 4
 MOST = 1.3
 """How much dearer a token may be in an output that is LONGER times as long."""
-SIZE = 24
+SIZE = 48
 """Words of the short output."""
 
 
@@ -61,6 +61,7 @@ def cost(family: Family, meant: Meant, calls: Policy) -> tuple[float, float]:
     tokens = subject.pieces()
     inputs = session(grouped(tokens, [1] * len(tokens)), tail=subject.tail)
     machine = subject.stage(calls)
+    fold(machine.start(subject.opened(calls)), inputs)  # what is made once, is made
     started = machine.start(subject.opened(calls))
     counter = _Counter()
     sys.setprofile(counter)

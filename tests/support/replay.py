@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from replay.derive import Derived, derive
+from replay.derive import Derived, Track, derive
 from replay.resolve import Parser
 from stages import catalog
 from stages.catalog import Layers
@@ -313,3 +313,9 @@ class _Raises:
 
     def snapshot(self) -> msgspec.Struct:
         return self.machine.snapshot()
+
+
+def track(*events: tuple[int, Any]) -> Track:
+    """Events with the step that each came from."""
+    steps = [step for step, _ in events]
+    return Track([event for _, event in events], steps, steps)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import time
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import Any
 
-from .worker import Absent, Missing, Unsupported, described
+from .choices import at_once, ended, streamed
+from .worker import Absent, Missing, Unsupported
 
 _BASE = "TIKTOKEN_ENCODINGS_BASE"
 _FILE = "o200k_base.tiktoken"
@@ -77,7 +77,12 @@ class Adapter:
     def session(self, session: dict[str, Any]) -> dict[str, Any]:
         """See ``worker``."""
         self._check(session)
-        return self._streamed(session) | self._whole(session)
+        ids: dict[int, list[int]] = {}
+        for step, end in ended(session):
+            ids.setdefault(step["choice"], []).extend(self.ids(step, end))
+        raises = self.library.HarmonyError
+        made = streamed(session, lambda: _Choice(self, session), raises)
+        return made | at_once(session, lambda number: self._message(session, number, ids[number]), raises)
 
     def _check(self, session: dict[str, Any]) -> None:
         """The ids must be those of the library's vocabulary: it reads nothing else."""
@@ -105,46 +110,6 @@ class Adapter:
         ids: list[int] = step["ids"]
         ends = end is not None and end["reason"] in ("eos", "stop_token")
         return ids[:-1] if ends and ids and ids[-1] not in self.closing else ids
-
-    def _streamed(self, session: dict[str, Any]) -> dict[str, Any]:
-        steps: list[dict[str, Any]] = session["steps"]
-        last = {step["choice"]: at for at, step in enumerate(steps)}
-        choices: dict[int, _Choice] = {}
-        out: list[list[Any]] = []
-        flush: dict[str, list[Any]] = {}
-        error: dict[str, str] | None = None
-        ns = 0
-        for at, step in enumerate(steps):
-            number = step["choice"]
-            if number not in choices:
-                choices[number] = _Choice(self, session)
-            end = session["finish"].get(str(number)) if last[number] == at else None
-            begun = time.perf_counter_ns()
-            try:
-                out.append(choices[number].step(self.ids(step, end)))
-                if end is not None:
-                    flush[str(number)] = choices[number].end()
-            except self.library.HarmonyError as raised:
-                error = described(raised)
-                break
-            ns += time.perf_counter_ns() - begun
-        return {"steps": out, "flush": flush, "error": error, "ns": ns}
-
-    def _whole(self, session: dict[str, Any]) -> dict[str, Any]:
-        """What the library reads at once; None where a choice did not end."""
-        ids: dict[int, list[int]] = {}
-        last = {step["choice"]: at for at, step in enumerate(session["steps"])}
-        for at, step in enumerate(session["steps"]):
-            number = step["choice"]
-            end = session["finish"].get(str(number)) if last[number] == at else None
-            ids.setdefault(number, []).extend(self.ids(step, end))
-        if not all(str(number) in session["finish"] for number in ids):
-            return {"one_shot": None, "one_shot_error": None}
-        try:
-            found = [self._message(session, number, ids[number]) for number in sorted(ids)]
-        except self.library.HarmonyError as raised:
-            return {"one_shot": None, "one_shot_error": described(raised)}
-        return {"one_shot": found, "one_shot_error": None}
 
     def _message(self, session: dict[str, Any], number: int, ids: list[int]) -> dict[str, Any]:
         role = self.library.Role.ASSISTANT
@@ -182,6 +147,7 @@ def _tools(session: dict[str, Any]) -> frozenset[str]:
 
 class _Choice:
     def __init__(self, adapter: Adapter, session: dict[str, Any]) -> None:
+        self._adapter = adapter
         self._parser = adapter.library.StreamableParser(adapter.encoding, adapter.library.Role.ASSISTANT)
         self._opens = adapter.message
         self._closing = adapter.closing
@@ -191,11 +157,11 @@ class _Choice:
         self._written: set[str] = set()
         self._fresh = False
 
-    def step(self, ids: list[int]) -> list[Any]:
+    def step(self, step: dict[str, Any], end: dict[str, Any] | None) -> list[Any]:
         """What the library makes of a step."""
         out: list[Any] = []
         parser = self._parser
-        for token in ids:
+        for token in self._adapter.ids(step, end):
             parser.process(token)
             if token in self._closing:
                 self._kind = ""

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import time
+from collections.abc import Iterator
 from importlib.metadata import version as version_of
 from typing import Any
 
+from .choices import at_once, ended, streamed
 from .sglang_text import Text
 from .sglang_thinking import chat_template, forced
 from .tokenizer import Shim, real
-from .worker import Absent, Missing, Unsupported, described
+from .worker import Absent, Missing, Unsupported
 
 _BY_ITS_OWN_DECODER = ("inkling", "deepseekv4", "deepseekv41", "deepseek-v4", "deepseek-v41")
 """SGLang reads these models' token ids itself, outside of its parsers."""
@@ -84,49 +85,10 @@ class Adapter:
     def session(self, session: dict[str, Any]) -> dict[str, Any]:
         """See ``worker``."""
         turn = _Turn(self, session)
-        answer = _streamed(turn, session["steps"]) | _whole(turn, session["steps"])
+        texts = iter(turn.texts())  # by another process there, whose time is not the parser's
+        answer = streamed(session, lambda: _Choice(turn, texts), Exception) | at_once(session, turn.whole, Exception)
         wanted: str = getattr(turn.tokenizer, "wanted", "")
         return {"unsupported": wanted} if wanted else answer
-
-
-def _streamed(turn: _Turn, steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the endpoint streams."""
-    last = {step["choice"]: at for at, step in enumerate(steps)}
-    choices: dict[int, _Choice] = {}
-    out: list[list[Any]] = []
-    error: dict[str, str] | None = None
-    ns = 0
-    for at, step in enumerate(steps):
-        number = step["choice"]
-        if number not in choices:
-            choices[number] = _Choice(turn)
-        choice = choices[number]
-        end = turn.finish(number) if last[number] == at else None
-        text = choice.text.step(step, end)
-        begun = time.perf_counter_ns()
-        try:
-            out.append(choice.step(text, end is not None))
-        except Unsupported:
-            raise
-        except Exception as raised:  # SGLang's parser: the stream breaks off
-            error = described(raised)
-            break
-        ns += time.perf_counter_ns() - begun
-    return {"steps": out, "flush": {}, "error": error, "ns": ns}
-
-
-def _whole(turn: _Turn, steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """What it answers without streaming; None where a choice did not end."""
-    numbers = sorted({step["choice"] for step in steps})
-    if not all(turn.finish(number) for number in numbers):
-        return {"one_shot": None, "one_shot_error": None}
-    try:
-        found = [turn.whole([step for step in steps if step["choice"] == number], number) for number in numbers]
-    except Unsupported:
-        raise
-    except Exception as raised:  # SGLang's parser: status 500
-        return {"one_shot": None, "one_shot_error": described(raised)}
-    return {"one_shot": found, "one_shot_error": None}
 
 
 class _Turn:
@@ -168,6 +130,16 @@ class _Turn:
             self.session, keep_special=keep, keep_call=adapter.tools == "gpt-oss", keep_stop=bool(request.no_stop_trim)
         )
 
+    def texts(self) -> list[str]:
+        """The text that each step brings."""
+        made: dict[int, Text] = {}
+        told: list[str] = []
+        for step, end in ended(self.session):
+            if step["choice"] not in made:
+                made[step["choice"]] = self.text()
+            told.append(made[step["choice"]].step(step, end))
+        return told
+
     def reasoning_parser(self, *, stream: bool) -> Any:
         """A new one. ``stream``: it gives reasoning as it comes."""
         made = _module("parser.reasoning_parser").ReasoningParser
@@ -187,8 +159,9 @@ class _Turn:
         except ValueError as error:
             raise Unsupported(f"SGLang's parser {name}: {error}; give --tokenizer PATH") from error
 
-    def whole(self, steps: list[dict[str, Any]], number: int) -> dict[str, Any]:
+    def whole(self, number: int) -> dict[str, Any]:
         """A choice, parsed at once."""
+        steps = [step for step in self.session["steps"] if step["choice"] == number]
         joined = {
             "ids": [token for step in steps for token in step["ids"]],
             "pieces": [piece for step in steps for piece in step["pieces"]],
@@ -243,18 +216,22 @@ def _request(body: dict[str, Any]) -> Any:
 
 
 class _Choice:
-    """The parsers of one choice, and its text."""
+    """The parsers of one choice. ``texts``: of all steps that are still to come."""
 
-    def __init__(self, turn: _Turn) -> None:
-        self.text = turn.text()
+    def __init__(self, turn: _Turn, texts: Iterator[str]) -> None:
         self._turn = turn
+        self._texts = texts
         self._reasoning: Any = None
         self._parser: Any = None
         self._array = False
 
-    def step(self, text: str, ends: bool) -> list[list[Any]]:
-        """What the endpoint sends for a step. ``ends``: it is the last."""
-        turn = self._turn
+    def end(self) -> list[Any]:
+        """All has been sent with the last step."""
+        return []
+
+    def step(self, step: dict[str, Any], end: dict[str, Any] | None) -> list[list[Any]]:
+        """What the endpoint sends for a step."""
+        turn, text, ends = self._turn, next(self._texts), end is not None
         out: list[list[Any]] = []
         if turn.parses_reasoning:
             if self._reasoning is None:

@@ -1,8 +1,8 @@
 """template: Hugging Face response templates, parsed as ``transformers serve`` does it (5.24).
 
 ``template`` takes the template of ``--tokenizer PATH`` (its ``tokenizer_config.json``, else the one that transformers
-has for the model type of its ``config.json``), or ``response_template`` of the request's body. ``template:qwen3`` takes
-the one that transformers has for that model type.
+has for the model type of its ``config.json``). ``template:qwen3`` takes the one that transformers has for that model
+type.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import codecs
 import importlib
 import json
 import os
-import time
 from importlib.metadata import version as version_of
 from typing import Any
 
-from .worker import Absent, Missing, Unsupported, described
+from .choices import at_once, streamed
+from .worker import Absent, Missing, Unsupported
 
 
 def version() -> str:
@@ -48,8 +48,13 @@ def make(name: str, facts: dict[str, Any]) -> Adapter:
             known = sorted(one for types in _serving()._RESPONSE_TEMPLATE_FALLBACKS for one in types)
             raise Absent(f"transformers has no response template for {name!r}; it has {', '.join(known)}")
         return Adapter(found)
-    folder = facts.get("tokenizer")
-    return Adapter(_of_folder(folder) if folder else None)
+    path = facts.get("tokenizer")
+    if not path:
+        raise Unsupported(
+            "which response template? Give --tokenizer PATH, the model's folder, whose tokenizer_config.json has it, "
+            "or name the one that transformers has for a model type: template:MODEL_TYPE, as in template:qwen3"
+        )
+    return Adapter(_of_folder(path if os.path.isdir(path) else os.path.dirname(path)))
 
 
 def _of_model_type(model_type: str) -> Any:
@@ -85,51 +90,28 @@ def _read(folder: str, name: str) -> dict[str, Any]:
 
 
 class Adapter:
-    """A response template, or none where the request must bring it."""
+    """A response template."""
 
     def __init__(self, template: Any) -> None:
-        self.template = template
-
-    def session(self, session: dict[str, Any]) -> dict[str, Any]:
-        """See ``worker``."""
-        template = self.template or session["request"].get("response_template")
-        if template is None:
-            raise Unsupported(
-                "the response template is not recorded: give --tokenizer PATH, a folder whose tokenizer_config.json "
-                "has response_template, or template:MODEL_TYPE"
-            )
+        responses = importlib.import_module("transformers.utils.chat_parsing.response_templates")
         try:
-            template = importlib.import_module(
-                "transformers.utils.chat_parsing.response_templates"
-            ).load_response_template(template)
+            self.template = responses.load_response_template(template)
         except (TypeError, ValueError) as error:
             raise Unsupported(f"transformers refuses the response template: {error}") from error
-        return _streamed(template, session) | _whole(template, session)
 
+    def session(self, session: dict[str, Any]) -> dict[str, Any]:
+        """See ``worker``. Each token is fed by itself. Whatever the template's parser raises ends the stream with an
+        error there, and is status 500 without streaming."""
+        texts: dict[int, list[bytes]] = {}
+        for step in session["steps"]:
+            pieces = [piece.encode("latin-1") for piece in step["pieces"]] or [step["text"].encode("utf-8", "replace")]
+            texts.setdefault(step["choice"], []).extend(pieces)
 
-def _streamed(template: Any, session: dict[str, Any]) -> dict[str, Any]:
-    """What it streams: each token is fed by itself."""
-    steps: list[dict[str, Any]] = session["steps"]
-    last = {step["choice"]: at for at, step in enumerate(steps)}
-    choices: dict[int, _Choice] = {}
-    out: list[list[Any]] = []
-    flush: dict[str, list[Any]] = {}
-    error: dict[str, str] | None = None
-    ns = 0
-    for at, step in enumerate(steps):
-        number = step["choice"]
-        begun = time.perf_counter_ns()
-        try:
-            if number not in choices:
-                choices[number] = _Choice(template, session)
-            out.append(choices[number].step(step))
-            if last[number] == at and str(number) in session["finish"]:
-                flush[str(number)] = choices[number].end()
-        except Exception as raised:  # the template's parser: the stream ends with an error
-            error = described(raised)
-            break
-        ns += time.perf_counter_ns() - begun
-    return {"steps": out, "flush": flush, "error": error, "ns": ns}
+        def message(number: int) -> dict[str, Any]:
+            return _message(self.template, session, number, b"".join(texts[number]).decode("utf-8", "replace"))
+
+        made = streamed(session, lambda: _Choice(self.template, session), Exception)
+        return made | at_once(session, message, Exception)
 
 
 class _Choice:
@@ -141,7 +123,7 @@ class _Choice:
         self._calls = 0
         self._first: list[Any] = list(self._parser.initial_events)
 
-    def step(self, step: dict[str, Any]) -> list[Any]:
+    def step(self, step: dict[str, Any], end: dict[str, Any] | None) -> list[Any]:
         """What is sent for a step."""
         out = self._told(self._first)
         self._first = []
@@ -169,24 +151,6 @@ class _Choice:
             else:
                 out.append(["reasoning" if isinstance(item, serving.ReasoningText) else "content", str(item)])
         return out
-
-
-def _whole(template: Any, session: dict[str, Any]) -> dict[str, Any]:
-    """What it answers without streaming; None where a choice did not end."""
-    texts: dict[int, list[bytes]] = {}
-    for step in session["steps"]:
-        pieces = [piece.encode("latin-1") for piece in step["pieces"]] or [step["text"].encode("utf-8", "replace")]
-        texts.setdefault(step["choice"], []).extend(pieces)
-    if not all(str(number) in session["finish"] for number in texts):
-        return {"one_shot": None, "one_shot_error": None}
-    try:
-        found = [
-            _message(template, session, number, b"".join(texts[number]).decode("utf-8", "replace"))
-            for number in sorted(texts)
-        ]
-    except Exception as raised:  # the template's parser: status 500
-        return {"one_shot": None, "one_shot_error": described(raised)}
-    return {"one_shot": found, "one_shot_error": None}
 
 
 def _message(template: Any, session: dict[str, Any], number: int, text: str) -> dict[str, Any]:

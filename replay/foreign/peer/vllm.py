@@ -17,6 +17,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, Final
 
+from .choices import at_once, ended
 from .tokenizer import NEEDED, Detokenizer, Shim, real
 from .worker import Absent, Missing, Unsupported, described
 
@@ -129,8 +130,8 @@ class _Session:
 
     def __init__(self, adapter: Adapter, session: dict[str, Any]) -> None:
         self.adapter = adapter
+        self.session = session
         self.steps: list[dict[str, Any]] = session["steps"]
-        self.finish: dict[str, dict[str, Any]] = session["finish"]
         self.special: dict[str, int] = session["special"]
         # Where the end tokens are not known, any special one that comes last is taken for one.
         self.eos = frozenset(session["eos"] or self.special.values())
@@ -194,42 +195,29 @@ class _Session:
 
     def answer(self) -> dict[str, Any]:
         """Both paths."""
-        began = time.perf_counter_ns()
+        began = time.thread_time_ns()
         steps: list[list[list[Any]]] = []
         error = self._stream(steps)
-        ns = time.perf_counter_ns() - began
+        ns = time.thread_time_ns() - began
         self._check()
-        one_shot: list[dict[str, Any]] | None = None
-        one_shot_error = None
-        if error is None and self.texts and all(str(choice) in self.finish for choice in self.texts):
-            try:
-                one_shot = [self._whole(choice) for choice in sorted(self.texts)]
-            except Unsupported:
-                raise
-            except Exception as raised:  # vLLM's code
-                one_shot_error = described(raised)
-            self._check()
-        return {
-            "steps": steps, "flush": {}, "one_shot": one_shot, "one_shot_error": one_shot_error, "error": error,
-            "ns": ns,
-        }  # fmt: skip
+        whole = at_once(self.session, self._whole, Exception) if error is None and self.texts else {}
+        self._check()
+        return {"steps": steps, "flush": {}, "error": error, "ns": ns, **whole}
 
     # --- streaming
 
     def _stream(self, out: list[list[list[Any]]]) -> dict[str, str] | None:
         """Fill ``out``; the error of a step that raised."""
         adapter = self.adapter
-        last = {step["choice"]: at for at, step in enumerate(self.steps)}
         processors: dict[int, Any] = {}
-        for at, step in enumerate(self.steps):
+        for step, end in ended(self.session):
             choice = step["choice"]
             if choice not in processors:
                 processors[choice] = adapter.parts.Processor(
                     self.request, self._parser(), enable_auto_tools=adapter.auto, parser_cls=adapter.cls
                 )
-            ended = self.finish.get(str(choice)) if last[choice] == at else None
-            text = self._text(step, ended)
-            reason = None if ended is None else _ENDS.get(ended["reason"], "stop")
+            text = self._text(step, end)
+            reason = None if end is None else _ENDS.get(end["reason"], "stop")
             try:
                 delta = processors[choice].step(text, step["ids"], reason, self.prompt).delta
             except Unsupported:
@@ -240,16 +228,16 @@ class _Session:
             out.append([] if delta is None else list(_deltas(delta)))
         return None
 
-    def _text(self, step: dict[str, Any], ended: dict[str, Any] | None) -> str:
+    def _text(self, step: dict[str, Any], end: dict[str, Any] | None) -> str:
         """The text that the detokenizer releases with a step."""
         ids, wrote = step["ids"], [piece.encode("latin-1") for piece in step["pieces"]]
-        stop: Any = None if ended is None else ended["stop"]
-        if ended is not None and ended["reason"] in ("eos", "stop_token") and ids and len(wrote) == len(ids):
+        stop: Any = None if end is None else end["stop"]
+        if end is not None and end["reason"] in ("eos", "stop_token") and ids and len(wrote) == len(ids):
             # The token that ended the output has no text.
             if not self.request.include_stop_str_in_output and (ids[-1] == stop or (not stop and ids[-1] in self.eos)):
                 ids, wrote = ids[:-1], wrote[:-1]
         return self.texts[step["choice"]].step(
-            ids, wrote, "" if step["pieces"] else step["text"], finished=ended is not None,
+            ids, wrote, "" if step["pieces"] else step["text"], finished=end is not None,
             stopped=stop if isinstance(stop, str) else "",
         )  # fmt: skip
 

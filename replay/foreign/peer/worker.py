@@ -13,7 +13,8 @@ install.
 
 A request (line in)::
 
-    {"name": str,            which parser: what stands behind "vllm:"
+    {"number": int,          the answer says it again
+     "name": str,            which parser: what stands behind "vllm:"
      "facts": {"tokenizer": path | null,     --tokenizer: a real tokenizer for the adapter to load
                "plugin": path | null},       a Python file that registers the parser
      "session": null | {      null: only make the parser
@@ -29,7 +30,7 @@ A request (line in)::
         "special": {text: id}, "added": {text: id},      of the tokenizer; added are not special
         "eos": [int]}}
 
-Its answer is one of::
+Its answer, with its ``"number"``, is one of::
 
     {"steps": [[delta, ...], ...],       as many as there are steps, or up to the one that raised
      "flush": {"0": [delta, ...]},       what comes at the end of a choice, after its last step
@@ -37,7 +38,7 @@ Its answer is one of::
                    "tool_calls": [{"name": str, "arguments": str}]}] | null,
      "one_shot_error": error | null,     the one-shot path raised
      "error": error | null,              the streaming path raised, at step len(steps)
-     "ns": int}                          spent in the engine's streaming code (time.perf_counter_ns)
+     "ns": int}                          spent in the engine's streaming code (CPU, time.thread_time_ns)
     {"made": true}                       there was no session, and the parser can be had
     {"unsupported": why}                 the parser needs what is not recorded; ``why`` says what to do
     {"absent": why}                      the engine has no such parser; ``why`` names those it has
@@ -72,6 +73,9 @@ from typing import Any, Final, TextIO
 PACKAGE: Final = "playhead_peer"
 LONGEST: Final = 2000
 """Characters of an exception's message that are told."""
+MARK: Final = "PLAYHEAD_PEER"
+"""The environment's variable that tells who was started by a worker: all of them have the value that it has."""
+_ROUNDS: Final = 20
 HERE: Final = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -100,17 +104,15 @@ def described(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "message": message, "where": where}
 
 
-def answer(adapter: Any, made: dict[str, Any], line: str) -> dict[str, Any]:
+def answer(adapter: Any, made: dict[str, Any], request: dict[str, Any]) -> Any:
     """The answer to one request. ``made``: the parsers made so far, by name and facts. Raises nothing of a parser's."""
     try:
-        request: dict[str, Any] = json.loads(line)
         key = json.dumps([request["name"], request["facts"]], sort_keys=True)
         if key not in made:
             made[key] = adapter.make(request["name"], request["facts"])
         if request["session"] is None:
             return {"made": True}
-        result: dict[str, Any] = made[key].session(request["session"])
-        return result
+        return made[key].session(request["session"])
     except Unsupported as error:
         return {"unsupported": str(error)}
     except Absent as error:
@@ -163,10 +165,47 @@ def serve(engine: str, lines: TextIO, out: TextIO) -> None:
     say(first)
     made: dict[str, Any] = {}
     while adapter is not None and (line := lines.readline()):
-        told = answer(adapter, made, line)
+        request = json.loads(line)
+        told = answer(adapter, made, request)
         if os.getpid() != mine:
             os._exit(0)  # a parser forked and came back twice: one answer is enough
-        say(told)
+        say({**told, "number": request["number"]})
+
+
+def end_all(group: int, mark: str) -> None:
+    """Kill the processes of a group, and all with this mark, where the system tells: who left the group. The caller,
+    where it is one of them, is the last."""
+    wanted = f"{MARK}={mark}".encode()
+    for _ in range(_ROUNDS if mark else 0):  # while one is looked for it may start another
+        found = [number for number in _numbers() if number != os.getpid() and wanted in _environment(number)]
+        for number in found:
+            _kill(os.kill, number)
+        if not found:
+            break
+    _kill(os.killpg, group)
+
+
+def _kill(how: Any, number: int) -> None:
+    try:
+        how(number, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # it ended by itself
+
+
+def _numbers() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []  # a system that does not tell
+
+
+def _environment(number: int) -> list[bytes]:
+    """That of a process at its start; nothing of one that has ended, or is another user's."""
+    try:
+        with open(f"/proc/{number}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def _outlive_nobody() -> None:
@@ -184,7 +223,7 @@ def _outlive_nobody() -> None:
     watched.register(0, 0)  # told of its end only
     while not watched.poll():
         pass
-    os.killpg(group, signal.SIGKILL)
+    end_all(group, os.environ.get(MARK, ""))
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ def _engine(site: Site) -> JsonCalls:
 
 APERTUS: Final = Format(
     name="apertus",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary="[{NAME: arguments}] between tools tokens, also inside reasoning",
     aliases=("apertus2509",),

@@ -29,7 +29,7 @@ def _engine(site: Site) -> JsonCalls:
 _SUMMARY: Final = '[{"tool_name", "parameters"}] between action tokens, thinking and response tokens'
 COHERE_COMMAND3: Final = Format(
     name="cohere_command3",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary=_SUMMARY,
     aliases=("cohere", "command-r7b", "command-a"),

@@ -44,7 +44,7 @@ def _engine(site: Site) -> Elements:
 
 COHERE_COMMAND5: Final = Format(
     name="cohere_command5",
-    version=1,
+    version=2,
     grammar="typed elements",
     summary='<cofl:tool_call name="…"> and <cofl:value name="…" type="…">, thinking and response tokens',
     aliases=("cofl", "command-5"),

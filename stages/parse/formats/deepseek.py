@@ -53,7 +53,7 @@ _ENDERS: Final = ("<｜end▁of▁sentence｜>",)
 
 DEEPSEEK_V3: Final = Format(
     name="deepseek_v3",
-    version=1,
+    version=2,
     grammar="header and JSON",
     summary="name and fenced JSON inside <｜tool▁call▁begin｜>, with a type word; <think> reasoning",
     aliases=("deepseek", "deepseekv3", "deepseek-v3-0324"),

@@ -59,7 +59,7 @@ def _engine(site: Site) -> XmlCalls:
 
 DEEPSEEK_V32: Final = Format(
     name="deepseek_v32",
-    version=1,
+    version=2,
     grammar="typed XML",
     summary='<｜DSML｜invoke name="…"> and <｜DSML｜parameter name="…" string="…">; <think> reasoning',
     aliases=("deepseekv32", "deepseek-v3.2", "dsml"),

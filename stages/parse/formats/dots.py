@@ -42,7 +42,7 @@ def _engine(site: Site) -> Group:
 
 DOTS: Final = Format(
     name="dots",
-    version=1,
+    version=2,
     grammar="XML parameters",
     summary='<invoke name="…"> and <parameter name="…"> inside <dots_function_call>, all or nothing; <think> reasoning',
     aliases=("dots1", "dots-llm", "rednote-dots"),

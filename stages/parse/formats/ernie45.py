@@ -23,7 +23,7 @@ def _engine(site: Site) -> JsonCalls:
 
 ERNIE45: Final = Format(
     name="ernie45",
-    version=1,
+    version=2,
     grammar="tagged JSON objects",
     summary='{"name", "arguments"} inside <tool_call> tags, <think> reasoning, <response> around the answer',
     aliases=("ernie4.5", "ernie"),

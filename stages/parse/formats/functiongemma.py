@@ -22,7 +22,7 @@ def _engine(site: Site) -> BraceCalls:
 
 FUNCTIONGEMMA: Final = Format(
     name="functiongemma",
-    version=1,
+    version=2,
     grammar="brace notation",
     summary="call:name{key:value} between <start_function_call> and <end_function_call>",
     aliases=("function_gemma",),

@@ -24,7 +24,7 @@ def _engine(site: Site) -> PythonicCalls:
 
 GEMMA3: Final = Format(
     name="gemma3",
-    version=1,
+    version=2,
     grammar="pythonic calls",
     summary="[name(key=value)], the whole answer or in a tool_code fence",
     aliases=("gemma3_pythonic",),

@@ -25,7 +25,7 @@ def _engine(site: Site) -> BraceCalls:
 
 GEMMA4: Final = Format(
     name="gemma4",
-    version=1,
+    version=2,
     grammar="brace notation",
     summary="<|channel> reasoning, call:name{key:value} between <|tool_call> and <tool_call|>",
     aliases=("gemma",),

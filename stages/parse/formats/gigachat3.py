@@ -31,7 +31,7 @@ def _engine(site: Site) -> JsonCalls:
 
 GIGACHAT3: Final = Format(
     name="gigachat3",
-    version=1,
+    version=2,
     grammar="marked JSON object",
     summary='{"name", "arguments"} in a "function call" message, or behind <|function_call|>',
     aliases=("gigachat", "gigachat3.1"),

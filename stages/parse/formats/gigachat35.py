@@ -44,7 +44,7 @@ def _engine(site: Site) -> XmlCalls:
 
 GIGACHAT35: Final = Format(
     name="gigachat3.5",
-    version=1,
+    version=2,
     grammar="typed XML",
     summary='<｜GCML｜invoke name="…"> and <｜GCML｜parameter name="…" string="…">; <think> reasoning',
     aliases=("gigachat35",),

@@ -36,7 +36,7 @@ def _engine(site: Site) -> KvCalls:
 
 GLM: Final = Format(
     name="glm",
-    version=1,
+    version=2,
     grammar="key/value tags",
     summary="<think> reasoning, <arg_key> and <arg_value> inside <tool_call> tags",
     aliases=("glm45", "glm4.5", "glm46", "glm4.6", "glm4_moe"),

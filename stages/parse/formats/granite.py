@@ -29,7 +29,7 @@ def _engine(site: Site) -> JsonCalls:
 
 GRANITE3: Final = Format(
     name="granite",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary='[{"name", "arguments"}] behind <|tool_call|> or <tool_call>; reasoning between phrases or <think> tags',
     aliases=("granite3", "granite3.0", "granite3.1", "granite3.2", "granite3.3"),

@@ -23,7 +23,7 @@ def _engine(site: Site) -> JsonCalls:
 
 GRANITE20B: Final = Format(
     name="granite-20b-fc",
-    version=1,
+    version=2,
     grammar="marked JSON objects",
     summary='{"name", "arguments"} behind each <function_call>',
     aliases=("granite20b", "granite-20b-functioncalling"),

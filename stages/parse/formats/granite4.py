@@ -20,7 +20,7 @@ def _engine(site: Site) -> JsonCalls:
 
 GRANITE4: Final = Format(
     name="granite4",
-    version=1,
+    version=2,
     grammar="tagged JSON objects",
     summary='{"name", "arguments"} inside <tool_call> tags, no reasoning',
     aliases=("granite4.0",),

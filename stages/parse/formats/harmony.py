@@ -57,7 +57,7 @@ def _engine(site: Site) -> JsonBody:
 
 HARMONY: Final = Format(
     name="harmony",
-    version=1,
+    version=2,
     grammar="channel messages",
     summary="messages on channels analysis, commentary and final; calls by recipient",
     aliases=("gpt-oss", "gpt-oss-20b", "gpt-oss-120b", "openai", "openai_gptoss"),

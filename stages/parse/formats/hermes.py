@@ -27,7 +27,7 @@ def _engine(site: Site) -> JsonCalls:
 
 HERMES: Final = Format(
     name="hermes",
-    version=2,
+    version=3,
     grammar="tagged JSON objects",
     summary='<think> reasoning, {"name", "arguments"} inside <tool_call> tags',
     aliases=(

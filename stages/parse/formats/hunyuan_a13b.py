@@ -25,7 +25,7 @@ def _engine(site: Site) -> JsonCalls:
 
 HUNYUAN_A13B: Final = Format(
     name="hunyuan_a13b",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary='[{"name", "arguments"}] inside <tool_calls> tags, <think> reasoning, <answer> around the answer',
     aliases=("hunyuan",),

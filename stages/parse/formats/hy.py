@@ -59,7 +59,7 @@ def _table(version: _Version, suffix: str) -> Format:
 
     return Format(
         name=f"hy_{version}",
-        version=1,
+        version=2,
         grammar="key/value tags",
         summary=f"<tool_call> in <tool_calls>{', names ended by <tool_sep>' if version == 'v3' else ''}; "
         "a suffix from the vocabulary",

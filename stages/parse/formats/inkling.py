@@ -37,7 +37,7 @@ def _engine(site: Site) -> JsonCalls:
 
 INKLING: Final = Format(
     name="inkling",
-    version=1,
+    version=2,
     grammar="channel messages",
     summary='<|content_thinking|>, <|content_text|> and <|content_invoke_tool_json|> {"name", "args"} messages',
     models=("Inkling",),

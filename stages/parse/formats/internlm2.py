@@ -27,7 +27,7 @@ def _engine(site: Site) -> JsonCalls:
 
 INTERNLM2: Final = Format(
     name="internlm",
-    version=1,
+    version=2,
     grammar="tagged JSON objects",
     summary='{"name", "parameters"} between <|action_start|><|plugin|> and <|action_end|>',
     aliases=("internlm2", "internlm2.5", "internlm3", "interns1"),

@@ -26,7 +26,7 @@ def _engine(site: Site) -> KvCalls:
 
 IQUEST: Final = Format(
     name="iquest_q1",
-    version=1,
+    version=2,
     grammar="key/value tags",
     summary="<arg_key> and <arg_value> inside <iquest_tool_call> tags",
     aliases=("iquest",),

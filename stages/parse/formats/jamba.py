@@ -24,7 +24,7 @@ def _engine(site: Site) -> JsonCalls:
 
 JAMBA: Final = Format(
     name="jamba",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary='[{"name", "arguments"}] inside <tool_calls> tags',
     aliases=("jamba1.5", "jamba1.6", "jamba1.7"),

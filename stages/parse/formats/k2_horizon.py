@@ -43,7 +43,7 @@ def _engine(site: Site) -> Group:
 
 K2_HORIZON: Final = Format(
     name="k2_horizon",
-    version=1,
+    version=2,
     grammar="key/value tags or tagged JSON objects",
     summary="<ifm|tool_call> in <ifm|tool_calls>: JSON, or tags with or without types; all or nothing",
     aliases=("k2horizon", "k2_v3", "ifm"),

@@ -73,7 +73,7 @@ def _engine(site: Site) -> HeaderJson:
 
 KIMI_K2: Final = Format(
     name="kimi_k2",
-    version=1,
+    version=2,
     grammar="header and JSON",
     summary="functions.NAME:i and JSON inside <|tool_call_begin|>, in a section; <think> reasoning",
     aliases=("kimi", "kimi-k2-instruct", "kimi-k2-0905", "kimi-k2-thinking"),

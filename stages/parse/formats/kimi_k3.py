@@ -59,7 +59,7 @@ def _engine(site: Site) -> Elements:
 
 KIMI_K3: Final = Format(
     name="kimi_k3",
-    version=1,
+    version=2,
     grammar="typed elements",
     summary='<|open|>call tool="…"<|sep|> and <|open|>argument key="…" type="…"<|sep|>, in elements like all else',
     aliases=("kimi-k3", "xtml"),

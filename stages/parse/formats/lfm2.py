@@ -29,7 +29,7 @@ def _engine(site: Site) -> PythonOrJson:
 
 LFM2: Final = Format(
     name="lfm2",
-    version=1,
+    version=2,
     grammar="pythonic calls",
     summary="[name(key=value)] between <|tool_call_start|> and <|tool_call_end|>",
     aliases=("lfm2.5", "lfm25"),

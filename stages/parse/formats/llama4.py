@@ -24,7 +24,7 @@ def _engine(site: Site) -> PythonicCalls:
 
 LLAMA4: Final = Format(
     name="llama4_pythonic",
-    version=1,
+    version=2,
     grammar="pythonic calls",
     summary="[name(key=value)], the whole answer or behind <|python_start|>",
     aliases=("llama4",),

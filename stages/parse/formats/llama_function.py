@@ -27,7 +27,7 @@ def _engine(site: Site) -> HeaderJson:
 
 LLAMA_FUNCTION: Final = Format(
     name="llama_function",
-    version=1,
+    version=2,
     grammar="header and JSON",
     summary="<function=NAME>JSON</function>, as Llama 3.1's custom tool prompt has it",
     aliases=("llama3-function", "llama3.1-custom", "llama-custom"),

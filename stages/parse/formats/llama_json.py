@@ -28,7 +28,7 @@ def _engine(site: Site) -> JsonCalls:
 
 LLAMA_JSON: Final = Format(
     name="llama3_json",
-    version=1,
+    version=2,
     grammar="bare JSON objects",
     summary='bare {"name", "parameters"}, or behind <|python_tag|>',
     aliases=("llama3", "llama-json", "llama4_json", "llama3.1", "llama3.2", "llama3.3"),

@@ -32,7 +32,7 @@ def _engine(site: Site) -> KvCalls:
 
 LONGCAT: Final = Format(
     name="longcat",
-    version=1,
+    version=2,
     grammar="tagged JSON objects or key/value tags",
     summary="<longcat_think> reasoning, JSON or <longcat_arg_key> tags inside <longcat_tool_call>",
     aliases=("longcat_flash", "longcat2"),

@@ -37,7 +37,7 @@ def _engine(site: Site) -> XmlCalls:
 
 MINICPM5: Final = Format(
     name="minicpm5",
-    version=1,
+    version=2,
     grammar="XML parameters",
     summary='<function name="…"> and <param name="…">, typed by the schema; <think> reasoning',
     aliases=("minicpm-5",),

@@ -39,7 +39,7 @@ def _engine(site: Site) -> XmlCalls:
 
 MINIMAX_M2: Final = Format(
     name="minimax_m2",
-    version=1,
+    version=2,
     grammar="XML parameters",
     summary='<invoke name="…"> and <parameter name="…"> inside <minimax:tool_call>, typed by the schema; <think>',
     aliases=("minimax", "minimax-m2.1", "minimax-m2.5"),

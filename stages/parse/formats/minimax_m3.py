@@ -27,7 +27,7 @@ def _engine(site: Site) -> NestedCalls:
 
 MINIMAX_M3: Final = Format(
     name="minimax_m3",
-    version=1,
+    version=2,
     grammar="nested namespaced XML",
     summary="<mm:think> reasoning, nested elements behind ]<]minimax[>[",
     aliases=("minimax3",),

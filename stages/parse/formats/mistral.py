@@ -55,7 +55,7 @@ def _engine(site: Site) -> HeaderOrArray:
 
 MISTRAL: Final = Format(
     name="mistral",
-    version=1,
+    version=2,
     grammar="header and JSON, or an array of JSON objects",
     summary="[TOOL_CALLS] and an array, or NAME[ARGS]JSON; [THINK] reasoning",
     aliases=("mistral-v3", "mistral-v7", "mistral-v11", "mistral-v13", "mistral-v15", "ministral", "devstral"),

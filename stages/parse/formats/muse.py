@@ -66,7 +66,7 @@ _CHANNELS: Final = Channels(
 _SUMMARY: Final = "messages to=self, to=user and to tools; <atem:invoke> calls"
 MUSE: Final = Format(
     name="muse",
-    version=1,
+    version=2,
     grammar="channel messages",
     summary=_SUMMARY,
     aliases=("muse_spark",),

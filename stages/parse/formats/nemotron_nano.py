@@ -23,7 +23,7 @@ def _engine(site: Site) -> JsonCalls:
 
 NEMOTRON_NANO: Final = Format(
     name="nemotron_nano",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary='[{"name", "arguments"}] inside <TOOLCALL> tags, <think> reasoning',
     aliases=("nemotron_nano_v2", "nemotron_json", "llama_nemotron"),

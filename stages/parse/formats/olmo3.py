@@ -24,7 +24,7 @@ def _engine(site: Site) -> PythonicCalls:
 
 OLMO3: Final = Format(
     name="olmo3",
-    version=1,
+    version=2,
     grammar="pythonic calls",
     summary="<think> reasoning, name(key=value) lines inside <function_calls> tags",
     models=("OLMo 3 Instruct, Think",),

@@ -26,7 +26,7 @@ def _engine(site: Site) -> JsonCalls:
 
 PHI4_MINI: Final = Format(
     name="phi4_mini_json",
-    version=1,
+    version=2,
     grammar="JSON array",
     summary='functools[{"name", "arguments"}]',
     aliases=("phi4-mini", "phi4", "phi-4-mini"),

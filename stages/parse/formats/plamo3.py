@@ -41,7 +41,7 @@ def _engine(site: Site) -> HeaderJson:
 
 PLAMO3: Final = Format(
     name="plamo3",
-    version=1,
+    version=2,
     grammar="header and JSON",
     summary="name and JSON between <|plamo:...|> markers, which are text",
     aliases=("plamo", "plamo-3"),

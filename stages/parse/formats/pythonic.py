@@ -22,7 +22,7 @@ def _engine(site: Site) -> PythonicCalls:
 
 PYTHONIC: Final = Format(
     name="pythonic",
-    version=1,
+    version=2,
     grammar="pythonic calls",
     summary="[name(key=value)], the whole answer",
     aliases=("toolace", "llama3.2_pythonic", "llama3_pythonic"),

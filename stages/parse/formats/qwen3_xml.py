@@ -70,7 +70,7 @@ _CALLS: Final = Calls(
 
 QWEN3_XML: Final = Format(
     name="qwen3-xml",
-    version=1,
+    version=2,
     grammar="XML parameters",
     summary="<function=…> and <parameter=…> inside <tool_call>, typed by the schema; <think> reasoning",
     aliases=("qwen3-coder", "qwen3-coder-next", "qwen-coder"),

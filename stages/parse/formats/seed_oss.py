@@ -29,6 +29,7 @@ _TABLE: Final = XmlTable(
     known=True,
     object=True,
 )
+_NOTES: Final = ("<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>")
 
 
 def _engine(site: Site) -> XmlCalls:
@@ -37,7 +38,7 @@ def _engine(site: Site) -> XmlCalls:
 
 SEED_OSS: Final = Format(
     name="seed_oss",
-    version=1,
+    version=2,
     grammar="XML parameters",
     summary="<function=…> and <parameter=…> inside <seed:tool_call>, typed by the schema; <seed:think> reasoning",
     aliases=("seed",),
@@ -46,10 +47,10 @@ SEED_OSS: Final = Format(
     calls=Calls(
         openers=("<seed:tool_call>", "<function="),
         closers=("</seed:tool_call>",),
-        words=("<function=",),
+        words=("<function=", *_NOTES),
         engine=_engine,
         # The notes are no markers: where their tags are special tokens, they are not to be dropped.
-        literals=(*_TABLE.literals(), "<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
+        literals=(*_TABLE.literals(), *_NOTES),
     ),
     enders=("<seed:eos>",),
     foreign=("<seed:bos>",),

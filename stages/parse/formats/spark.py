@@ -31,7 +31,7 @@ def _engine(site: Site) -> KvCalls:
 
 SPARK: Final = Format(
     name="spark2.5",
-    version=1,
+    version=2,
     grammar="key/value tags",
     summary="<arg_key> and <arg_value> inside <tool_call> tags; the word null is null always",
     aliases=("spark", "spark25", "iflytek_spark"),

@@ -39,7 +39,7 @@ def _engine(site: Site) -> XmlCalls:
 
 STEP3: Final = Format(
     name="step3",
-    version=1,
+    version=2,
     grammar="XML parameters",
     summary="<steptml:invoke> and <steptml:parameter> between section markers, typed by the schema; </think>",
     aliases=("step-3",),

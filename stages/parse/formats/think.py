@@ -10,7 +10,7 @@ from stages.parse.reasonings import THINK as REASONING
 
 THINK: Final = Format(
     name="think",
-    version=1,
+    version=2,
     grammar="reasoning tags",
     summary="<think> reasoning; calls stay in the text",
     aliases=("think-tags", "reasoning-think"),

@@ -23,7 +23,7 @@ def _engine(site: Site) -> JsonCalls:
 
 TRINITY: Final = Format(
     name="trinity",
-    version=1,
+    version=2,
     grammar="tagged JSON objects",
     summary="hermes, with calls inside the reasoning too",
     aliases=("arcee",),

@@ -30,7 +30,7 @@ def _engine(site: Site) -> JsonCalls:
 
 XLAM: Final = Format(
     name="xlam",
-    version=1,
+    version=2,
     grammar="bare JSON array",
     summary='[{"name", "arguments"}], bare, fenced, or behind [TOOL_CALLS] or <tool_call>',
     aliases=("xlam1", "xlam2", "json", "forced-json"),

@@ -6,7 +6,7 @@ where the client asked for it, everything else only where it says something. Cli
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -152,6 +152,27 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="
             if usage is None:
                 return head + _encode(self.choices) + b',"usage":null}'
         return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids, self.metrics)
+
+    @staticmethod
+    def wires(chunks: Iterable[ChatChunk], before: bytes, after: bytes) -> Iterator[bytes]:
+        """See ``stages.sse.ProtocolChunk``."""
+        # What surrounds the choices is made anew only where it is no longer the same objects.
+        id: Any = object()
+        created: Any = None
+        model = fingerprint = usage = ids = metrics = created
+        head = tail = b""
+        join = b"".join
+        for chunk in chunks:
+            if (
+                chunk.id is not id or chunk.created is not created or chunk.model is not model
+                or chunk.system_fingerprint is not fingerprint or chunk.usage is not usage
+                or chunk.prompt_token_ids is not ids or chunk.metrics is not metrics
+            ):  # fmt: skip
+                id, created, model, fingerprint = chunk.id, chunk.created, chunk.model, chunk.system_fingerprint
+                usage, ids, metrics = chunk.usage, chunk.prompt_token_ids, chunk.metrics
+                head = before + _envelope("chat.completion.chunk", id, created, model, fingerprint)
+                tail = _tail(usage, ids, metrics) + after
+            yield join((head, _encode(chunk.choices), tail))
 
 
 class MessageFunction(msgspec.Struct, frozen=True, gc=False):

@@ -30,7 +30,8 @@ choice outside 0..n-1, anything after Finish or End, arguments of no open call, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -74,14 +75,14 @@ from stages.protocols.openai_chat.chunks import (
     Metrics,
     PromptDetails,
     ToolCallDelta,
-    TopEntry,
     error_chunk,
 )
+from stages.protocols.openai_chat.entries import entry
+from stages.protocols.openai_chat.runs import SAID, Said, deltas, gather
 from stages.stage import Machine
 
 ChunkLayer: TypeAlias = ChatChunk | ChatCompletion | CommonChunk
 
-_FLOOR = -9999.0
 _EMPTY = Delta()
 _ROLE = Delta("assistant", "")
 
@@ -132,6 +133,7 @@ class _Streaming:
         self._running = ask.include_usage and ask.continuous_usage
         self._per_step = self._running or self._logprobs or self._ids
         self._no_usage: UnsetType | None = None if ask.include_usage else UNSET
+        self._runs = frozenset[type]() if self._per_step else SAID if self._reasoning else SAID - {Reasoning}
         self._live: dict[int, Progress] = {}
         self._introduced = 0
         self._prompt = 0
@@ -158,6 +160,31 @@ class _Streaming:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event, out)
+
+    def run_steps(self, inputs: Iterable[Semantic], out: list[ChunkLayer], ends: list[int]) -> None:
+        """See ``stages.stage.run_steps``."""
+        rest = iter(inputs)
+        for event in rest:
+            following: Any = event
+            while following is not None:
+                self.step(following, out)
+                ends.append(len(out))
+                following = self._run(following, rest, out, ends) if type(following) in self._runs else None
+
+    def _run(self, like: Said, rest: Iterator[Semantic], out: list[ChunkLayer], ends: list[int]) -> Semantic | None:
+        """Do the steps that go on as this one did; returns the first other event."""
+        choice = like.choice
+        state = self._live.get(choice)
+        if state is None or (type(like) is CallArguments and (state.open != like.index or not state.calls)):
+            return None
+        texts: list[str] = []
+        try:
+            return gather(like, rest, texts, ends, len(out))
+        finally:
+            if texts:
+                made = map(ChunkChoice, repeat(choice), deltas(like, texts, self._field, state.calls - 1))
+                envelope = repeat(self._id), repeat(self._created), repeat(self._model), repeat(self._fingerprint)
+                out += map(ChatChunk, *envelope, zip(made, strict=False), repeat(self._no_usage))
 
     # --- what the handlers share
 
@@ -203,7 +230,7 @@ class _Streaming:
         ids = event.ids if self._ids and event.ids else UNSET
         entries = None
         if self._logprobs and event.logprobs:
-            shown = [_entry(item, self._top) for item in event.logprobs]
+            shown = [entry(item, self._top) for item in event.logprobs]
             if self._left_out and not state.left_out:
                 self._leave_out(event.logprobs, shown, state)
             entries = ChoiceLogprobs(tuple(shown)) if shown else None
@@ -234,17 +261,17 @@ class _Streaming:
             return
         if state.open >= 0:
             state.whole = False
-        entry = ToolCallDelta(state.calls, event.id, "function", FunctionDelta(event.name, ""))
+        head = ToolCallDelta(state.calls, event.id, "function", FunctionDelta(event.name, ""))
         state.calls += 1
         state.open = event.index
-        self._send(ChunkChoice(event.choice, Delta(tool_calls=(entry,))), state, out)
+        self._send(ChunkChoice(event.choice, Delta(tool_calls=(head,))), state, out)
 
     def _on_call_arguments(self, event: CallArguments, out: list[ChunkLayer]) -> None:
         state = self._live.get(event.choice)
         if state is None or state.open != event.index or not event.text or not state.calls:
             return
-        entry = ToolCallDelta(state.calls - 1, function=FunctionDelta(arguments=event.text))
-        self._send(ChunkChoice(event.choice, Delta(tool_calls=(entry,))), state, out)
+        more = ToolCallDelta(state.calls - 1, function=FunctionDelta(arguments=event.text))
+        self._send(ChunkChoice(event.choice, Delta(tool_calls=(more,))), state, out)
 
     def _on_call_end(self, event: CallEnd, _out: list[ChunkLayer]) -> None:
         state = self._live.get(event.choice)
@@ -352,17 +379,6 @@ def _ends(opening: Opening) -> frozenset[int]:
 
 def _copied(live: dict[int, Progress]) -> dict[int, Progress]:
     return {choice: msgspec.structs.replace(state) for choice, state in live.items()}
-
-
-def _entry(item: TokenLogprob, top: int) -> LogprobEntry:
-    alternatives = tuple(TopEntry(*_shown(other.piece, other.logprob)) for other in item.top[:top])
-    return LogprobEntry(*_shown(item.piece, item.logprob), alternatives)
-
-
-def _shown(piece: bytes, logprob: float) -> tuple[str, float, tuple[int, ...]]:
-    # Not a number and minus infinity fail the first comparison.
-    clamped = logprob if logprob > _FLOOR else _FLOOR
-    return piece.decode("utf-8", "replace"), clamped if clamped < 0.0 else 0.0, tuple(piece)
 
 
 class ChatEncoder:

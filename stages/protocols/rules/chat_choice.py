@@ -12,7 +12,7 @@ import msgspec
 
 from stages.protocols.rules.reading import Event
 from stages.protocols.rules.said import Delta, FinishKind, Kind, SaidCall, SaidChoice, SaidFinish, SaidUsage
-from stages.protocols.rules.values import array, obj, string
+from stages.protocols.rules.values import array, integer, obj, string
 
 Object: TypeAlias = dict[str, Any]
 
@@ -204,6 +204,14 @@ class ChatChoice(msgspec.Struct):
                 some = True
                 self.wrong.append(Seen(event, "tool_calls", entry))
         return some
+
+    def going_on(self, entry: Object) -> int | None:
+        """The place of the call that an entry with nothing but a part of its arguments goes on with; None: it is not
+        such an entry, or not of the call that was told last."""
+        index = integer(entry.get("index"))
+        place = self.places.get(self.turn) if index == self.turn and len(entry) == 2 else None
+        free = place is not None and self.said.calls[place].free
+        return None if free or len(obj(entry.get("function"))) != 1 else place
 
     def _entry(self, event: Event, entry: Object, index: int) -> bool:
         known = self.places.get(index)

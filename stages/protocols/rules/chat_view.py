@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from stages.protocols.rules.chat_choice import ABSENT, ChatChoice, Object, Seen
 from stages.protocols.rules.reading import Event, Reading
-from stages.protocols.rules.said import Said, SaidUsage
+from stages.protocols.rules.said import Kind, Said, SaidUsage
 from stages.protocols.rules.values import array, integer, obj
 
 UsageState: TypeAlias = Literal["absent", "null", "there"]
+_Sink: TypeAlias = tuple[ChatChoice, Kind, int, Sequence[list[str]]]
+"""Where the text of a usual delta goes: as in ``ChatChoice.say``, and the lists that it is added to."""
 
 
 class ChatView:
@@ -41,7 +43,12 @@ class ChatView:
         self.prompts: list[tuple[Event, Any]] = []
         self._envelope: tuple[Any, ...] | None = None
         self._state: UsageState | None = None
+        self._sink: _Sink | None = None
         for event in events:
+            if event.said and self._sink is not None:
+                self._say(event, event.said, self._sink)
+                continue
+            self._sink = None
             value = event.value
             if event.name is not None:
                 self.named.append(event)
@@ -61,13 +68,7 @@ class ChatView:
             if "usage" in chunk:
                 self._mark(event, chunk["usage"])
             return
-        created = get("created")
-        envelope = (get("object"), get("id"), created, get("model"), get("system_fingerprint"))
-        # Python takes 1.0 for 1.
-        if envelope != self._envelope or created.__class__ is float:
-            self._envelope = envelope
-            self.envelopes.append((event, envelope))
-        self.last = event
+        again = self._around(event, chunk)
         choices = get("choices", ABSENT)
         if choices.__class__ is list and len(choices) == 1:
             self._choice(event, choices[0])
@@ -81,8 +82,22 @@ class ChatView:
             self._mark(event, usage)
             if usage is not None:
                 self._add_usage(event, usage, choices)
-        if get("prompt_token_ids") is not None:
-            self.prompts.append((event, chunk["prompt_token_ids"]))
+        if not again or usage not in (ABSENT, None):
+            self._sink = None  # of each such chunk something is noted
+
+    def _around(self, event: Event, chunk: Object) -> bool:
+        """What is around the choices. Whether there is nothing to note of the next chunk where it is the same."""
+        get = chunk.get
+        created, ids = get("created"), get("prompt_token_ids")
+        envelope = (get("object"), get("id"), created, get("model"), get("system_fingerprint"))
+        # Python takes 1.0 for 1.
+        if envelope != self._envelope or created.__class__ is float:
+            self._envelope = envelope
+            self.envelopes.append((event, envelope))
+        self.last = event
+        if ids is not None:
+            self.prompts.append((event, ids))
+        return ids is None and created.__class__ is not float
 
     def _mark(self, event: Event, usage: Any) -> None:
         self._state = "absent" if usage is ABSENT else "null" if usage is None else "there"
@@ -133,28 +148,45 @@ class ChatView:
         if (
             len(delta) <= 2 and choice.begun is not None and not choice.ends
             and get("finish_reason", ABSENT) is None and get("logprobs") is None and get("token_ids") is None
-            and _usual(event, choice, delta)
         ):  # fmt: skip
-            return
+            text, sink = _usual(choice, delta)
+            if sink is not None:
+                self._sink = sink
+                self._say(event, text, sink)
+                return
         if not choice.take(event, item, delta):
             self.said.empty.append(event)
 
+    def _say(self, event: Event, text: str, sink: _Sink) -> None:
+        choice, kind, call, lists = sink
+        self.last = choice.last = event
+        for texts in lists:
+            texts.append(text)
+        choice.say(event, kind, text, call)
 
-def _usual(event: Event, choice: ChatChoice, delta: Object) -> bool:
-    """Take a delta that is nothing but text, as nearly all are. Whether it was one."""
+
+_NOT: tuple[str, None] = ("", None)
+
+
+def _usual(choice: ChatChoice, delta: Object) -> tuple[str, _Sink | None]:
+    """The text of a delta that is nothing but text, as nearly all are, and where it goes; None where it is more."""
     text = delta.get("content")
     if text.__class__ is str and text and len(delta) == 1:
-        choice.say(event, "content", text)
-        return True
+        return text, (choice, "content", -1, ())
     text = delta.get("reasoning_content")
     other = delta.get("reasoning", text)
     if text.__class__ is str and text and text == other and len(delta) == ("reasoning" in delta) + 1:
-        choice.names[1].append(text)
-        if len(delta) == 2:
-            choice.names[0].append(text)
-        choice.say(event, "reasoning", text)
-        return True
-    return False
+        return text, (choice, "reasoning", -1, choice.names if len(delta) == 2 else choice.names[1:])
+    entries = delta.get("tool_calls")
+    if len(delta) != 1 or len(array(entries)) != 1:
+        return _NOT
+    entry = obj(array(entries)[0])
+    text = obj(entry.get("function")).get("arguments")
+    place = choice.going_on(entry)
+    pieces = None if place is None else choice.pieces[place]
+    if place is None or pieces is None or text.__class__ is not str or not text:
+        return _NOT
+    return text, (choice, "arguments", place, (pieces,))
 
 
 def view(reading: Reading) -> ChatView:

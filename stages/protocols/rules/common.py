@@ -125,6 +125,8 @@ def a_chars(case: Case) -> Iterator[Finding]:
     if not written and not (b"\\" in body and b"\\u" in body):
         return
     for choice in case.said.choices.values():
+        if not _BROKEN.search("".join([delta.text for delta in choice.deltas])):
+            continue
         excused = _Excused(case, choice.index)
         for delta in choice.deltas:
             weight = excused.take(delta)

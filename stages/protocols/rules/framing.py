@@ -94,7 +94,7 @@ def s_lines(case: Case) -> Iterator[Finding]:
             yield _line(case, byte, f"two spaces in {_text(line)}")
         elif not line.startswith((b":", b"data: ", b"event: ")):
             yield _line(case, byte, f"the line {_text(line)}")
-    for event in case.reading.events:
+    for event in case.reading.singular:
         # A plain block shows the second space in what it says.
         if not event.lines and ((event.text or "")[:1] == " " or (event.name or "")[:1] == " "):
             block = case.reading.body[event.byte : closes(case.reading.body, event.byte)]
@@ -158,7 +158,7 @@ def _unparsed(reading: Reading) -> list[Event]:
 
 
 def _without_value(reading: Reading) -> list[Event]:
-    return [event for event in reading.events if event.value is UNSET]
+    return [event for event in reading.singular if event.value is UNSET]
 
 
 @RULES(19, "s_oneline", "O")
@@ -173,12 +173,9 @@ def s_oneline(case: Case) -> Iterator[Finding]:
 @RULES(20, "s_json", "E")
 def s_json(case: Case) -> Iterator[Finding]:
     """The text of an event is one JSON object, or (chat and completions) ``[DONE]``."""
-    reading = case.reading
-    if len(reading.chunks) == len(reading.events):
-        return
     protocol = case.evidence.protocol
     done = protocol in ("chat", "completions") or (protocol == "responses" and not case.own)
-    for event in reading.events:
+    for event in case.reading.singular:
         if event.value is UNSET:
             if not (done and event.text == "[DONE]"):
                 yield at(event, f"{shown(event.text)}: {event.problem or 'no event of this protocol'}")
@@ -189,7 +186,7 @@ def s_json(case: Case) -> Iterator[Finding]:
 @RULES(21, "s_strictjson", "E")
 def s_strictjson(case: Case) -> Iterator[Finding]:
     """JSON is strict: no NaN or Infinity, no key twice, no half of a surrogate pair, no byte order mark."""
-    for event in case.reading.events:
+    for event in case.reading.singular:
         if event.problem is not None and event.value is not UNSET:
             yield at(event, event.problem)
 

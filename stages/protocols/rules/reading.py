@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from stages.protocols.rules.values import array, obj
 from stages.strict import Json, parse, parse_utf8
 
 T = TypeVar("T")
@@ -26,21 +27,40 @@ _STREAM_LINE = re.compile(rb"[\r\n]*(?::|data:|event:|id:|retry:)")
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _SOMETHING = re.compile(rb"[^\r\n]")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
+_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_DELTA = re.compile(
+    rb'"delta":\{(?:"\w+":(?P<text>' + _STRING + rb')(?:,"\w+":(?P<again>(?P=text)))?\}'
+    rb'|"tool_calls":\[\{"index":\d+,"function":\{"arguments":(?P<arguments>' + _STRING + rb")\}\}\]\})"
+)
+_decode = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Event(msgspec.Struct, gc=False):
     """One block. ``number``: its frame number; ``byte``: offset of its first byte; ``name``: of its ``event`` field,
     None without one; ``text``: its joined data lines, None without any; ``value``: the JSON value of ``text``, UNSET
     where it is none (then ``problem`` says why); ``lines``: offset and bytes of each line, only for a block that is
-    anything else than one ``data: `` line (or that line behind one ``event: `` line)."""
+    anything else than one ``data: `` line (or that line behind one ``event: `` line). ``said``: not empty in a strict
+    chat completion chunk that is like the event before it but for this text of its delta, as most are; its value is
+    read when somebody asks."""
 
     number: int
     byte: int
     name: str | None
     text: str | None
-    value: Json | UnsetType = UNSET
+    read: Json | UnsetType = UNSET
     problem: str | None = None
     lines: tuple[tuple[int, bytes], ...] = ()
+    said: str = ""
+
+    @property
+    def value(self) -> Json | UnsetType:
+        """See the class."""
+        if not self.said:
+            return self.read
+        found: Json = _decode(self.text or "")
+        return found
 
 
 class Reading:
@@ -68,9 +88,15 @@ class Reading:
         return [block for block in self.blocks if block.text is not None]
 
     @cached_property
+    def singular(self) -> list[Event]:
+        """Events that are like no other: all but chunks that are known to be strict."""
+        return [event for event in self.events if not event.said]
+
+    @cached_property
     def chunks(self) -> list[tuple[Event, dict[str, Any]]]:
         """Events that are JSON objects, with them."""
-        return [(event, event.value) for event in self.events if isinstance(event.value, dict)]
+        found = ((event, event.value) for event in self.events)
+        return [(event, value) for event, value in found if isinstance(value, dict)]
 
     @cached_property
     def odd(self) -> list[Event]:
@@ -138,6 +164,7 @@ def cut(body: bytes, first: int) -> tuple[list[Event], tuple[int, bytes]]:
     blocks: list[Event] = []
     at = 0
     number = first
+    mould: _Mould | None = None
     *pieces, tail = body.split(b"\n\n")
     for piece in pieces:
         end = at + len(piece)
@@ -145,14 +172,61 @@ def cut(body: bytes, first: int) -> tuple[list[Event], tuple[int, bytes]]:
             piece = piece.lstrip(b"\n")
         if piece:
             # Nearly all blocks are one data line, or that behind an event line.
-            if piece[:6] == b"data: " and b"\n" not in piece:
-                blocks.append(_data_line(number, end - len(piece), None, piece[6:]))
-            else:
-                blocks.append(_lf_block(number, end - len(piece), piece))
+            event = None if mould is None else mould.take(number, end - len(piece), piece)
+            if event is None:
+                plain = piece[:6] == b"data: " and b"\n" not in piece
+                byte = end - len(piece)
+                event = _data_line(number, byte, None, piece[6:]) if plain else _lf_block(number, byte, piece)
+                mould = _mould_of(event, piece) if plain else None
+            blocks.append(event)
             number += 1
         at = end + 2
     tail = tail.lstrip(b"\n")
     return blocks, (len(body) - len(tail), tail)
+
+
+class _Mould(msgspec.Struct, gc=False):
+    """A block around its text: in front of it, behind it, and (where the text is there twice) between the two."""
+
+    before: bytes
+    between: bytes
+    after: bytes
+
+    def take(self, number: int, byte: int, piece: bytes) -> Event | None:
+        """A block of the same form; None where it is none, or where its text is empty or not strict."""
+        if not (piece.startswith(self.before) and piece.endswith(self.after)):
+            return None
+        said = piece[len(self.before) : -len(self.after)]
+        if self.between:
+            one = said[: (len(said) - len(self.between)) // 2]
+            if said != one + self.between + one:
+                return None
+            said = one
+        try:
+            text = _decode_text(said)
+        except ValueError:
+            return None
+        # What is written again as it was is strict: see stages.strict.
+        strict = _encode(text) == said
+        return Event(number, byte, None, piece[6:].decode(), said=text) if text and strict else None
+
+
+def _mould_of(event: Event, piece: bytes) -> _Mould | None:
+    """The form of a chat completion chunk whose delta has nothing but a text, or a fragment of arguments."""
+    value = event.value
+    if event.problem is not None or not isinstance(value, dict) or piece.count(b'"delta":{') != 1:
+        return None
+    # In strict JSON these bytes are never inside a string, so this is the delta.
+    found = _DELTA.search(piece)
+    choices = array(value.get("choices"))
+    if found is None or len(choices) != 1 or "delta" not in obj(choices[0]):
+        return None
+    name = "text" if found["text"] is not None else "arguments"
+    begin, end = found.span(name)
+    if found["again"] is None:
+        return _Mould(piece[:begin], b"", piece[end:])
+    again, after = found.span("again")
+    return _Mould(piece[:begin], piece[end:again], piece[after:])
 
 
 def _lf_block(number: int, byte: int, piece: bytes) -> Event:

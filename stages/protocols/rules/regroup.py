@@ -84,7 +84,7 @@ def _slot(find: _Find, event: Event) -> _Slot | None:
 
 
 def _with(find: _Find, event: Event, text: str) -> bytes:
-    made = msgspec.structs.replace(event, value=copy.deepcopy(event.value))
+    made = Event(event.number, event.byte, event.name, event.text, copy.deepcopy(event.value))
     slot = _slot(find, made)
     for holder, key in () if slot is None else slot.holders:
         holder[key] = text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -58,11 +59,14 @@ class Bad(Fine):
 
 
 class Waits(Fine):
-    """Waits for the gate at sessions that begin with f."""
+    """Waits for the gate at sessions that begin with f; at those that begin with fe, for ever, deaf to all signals."""
 
     id = "test.fine@1"
 
     def meet(self, session: str) -> None:
+        if session.startswith("fe"):
+            # Backtracks for ever, and lets no thread run meanwhile.
+            re.match("(a+)+$", "a" * 100 + "b")
         while session[0] == "f" and not Path(os.environ[GATE]).exists():
             time.sleep(0.01)
 

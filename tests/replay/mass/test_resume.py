@@ -51,6 +51,14 @@ def test_it_goes_on_where_it_was(tmp_path: Path, torn: bytes) -> None:
     assert nothing.sessions == []
 
 
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    source = store_of(tmp_path / "a.db", ids(5))
+    file = tmp_path / "results.jsonl"
+    file.touch()
+    assert told(run_replay([source], MODIFIED, resume=str(file))) == told(run_replay([source], MODIFIED))
+    assert file.read_bytes().count(b"\n") == 6
+
+
 def test_in_several_processes_and_of_compressed_files(tmp_path: Path) -> None:
     source = store_of(tmp_path / "a.db", ids(40))
     packed = tmp_path / "b.jsonl.zst"

@@ -1,0 +1,43 @@
+"""Stray markers: tokens of the format that mean nothing where they stand. They are text, and are reported."""
+
+from __future__ import annotations
+
+from stages.events import FaultCode
+from stages.parse.held import Held
+
+
+class Strays(Held):
+    """Text that may have such tokens in it. A choice has one report: of a call that was taken back, all is text."""
+
+    __slots__ = ()
+
+    def _plain(self, text: str) -> None:
+        """No marker of this mode is in the text. One of another mode is reported, where nothing was before: of a call
+        that was taken back all the rest is text."""
+        strayed = self.scan.strayed
+        if strayed is None or self.writer.faulted:
+            self._text(text)
+            return
+        before, self.sent = self.sent, ""
+        match = strayed.search(before + text)
+        if match is None or match.lastindex is None:
+            self.sent = "" if match is None else match.group()
+            self._text(text)
+            return
+        end = match.end() - len(before)
+        self._text(text[:end])
+        self._stray(match.group())
+        if end < len(text):
+            self._text(text[end:])
+
+    def _stray(self, found: str) -> None:
+        """Report it, where nothing was before, and where it is a token: letters are no news."""
+        literal = self.reading.tokens.get(found)
+        if literal is not None and not self.writer.faulted:
+            src = self.writer.pos - self.writer.size(found), self.writer.pos
+            self.writer.fault(FaultCode.STRAY_MARKER, src, detail=f"{literal} is text here")
+
+    def _strays(self, sent: str) -> None:
+        """The same of what was sent with what surrounds it."""
+        if not self.writer.faulted:
+            self._stray(next(filter(sent.__contains__, self.reading.tokens), ""))
