@@ -1,6 +1,6 @@
 """Replay: derive recorded sessions again, through the same parser or another, and tell what differs."""
 
-from replay.corpus import run_replay
+from replay.corpus import run_replay, traces
 from replay.custom import Comparer, Ignore
 from replay.derive import Derived, StageFailure, Track, derive, derive_layers
 from replay.errors import BadSplit, NotAvailable, ParserFailed, ParserNotFound, ReplayError
@@ -58,4 +58,5 @@ __all__ = [
     "resolve",
     "run_replay",
     "to_json",
+    "traces",
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import inf
 from os.path import realpath
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from replay import arguments
@@ -17,7 +17,7 @@ from replay.mass.plan import Given, Plan
 from replay.mass.run import Run
 from replay.mass.units import STORES
 from replay.report import RunReport
-from replay.resolve import Parser
+from replay.resolve import Parser, resolve
 from replay.result import SessionResult
 from replay.run import RECORDED, Replayer
 from replay.totals import Unreadable
@@ -69,13 +69,15 @@ def run_replay(
     Raises ReplayError for a parser or split that cannot be had, and for a file that cannot be resumed; BadSplit where
     no split applies to any session.
     """
-    if jobs < 1 or not 0 < time_limit < inf:
-        raise ReplayError(f"{jobs} jobs and {time_limit:g} s: both must be above 0, and finite")
-    if not all(sessions):
-        raise ReplayError("a session without a name: give an id, or the start of one")
+    arguments.manner(jobs, time_limit)
+    resume = arguments.path(resume, "resume")
+    for name, told in (("on_result", on_result), ("on_progress", on_progress)):
+        if told is not None:
+            arguments.function(told, name)
     if compare is not None:
         arguments.function(compare, "comparer", named=True)
     ignore = arguments.rules(ignore, named=True)
+    parser, baseline = _instance(parser), _instance(baseline)
     against = baseline if isinstance(baseline, str) and baseline.endswith(".json") else None
     other = None if against is not None or baseline == RECORDED else baseline
     unnamed = [each for each in (parser, other, compare, *ignore) if each is not None and not isinstance(each, str)]
@@ -84,13 +86,14 @@ def run_replay(
             f"{_name(unnamed[0])} is an object, which other processes and later runs cannot have: name it, as in "
             "file.py:Attr, or use one job, and nothing to resume"
         )
-    once, others = _once(sources)
+    once, others = _once(arguments.paths(sources))
     plan = Plan(
-        sources=once, sessions=tuple(sessions), parser=_name(parser),
+        sources=once, sessions=arguments.sessions(sessions), parser=_name(parser),
         splits=arguments.splits(splits), layer="message" if compare is not None or ignore else layer,
-        track=track, baseline=_name(other),
+        track=arguments.track(track), baseline=_name(other),
         against=against, cut=cut, compare=_name(compare), ignore=tuple(_name(rule) or "" for rule in ignore),
-        peer_python=tuple(peer_python), tokenizer=tokenizer, time_limit=time_limit,
+        peer_python=arguments.pythons(peer_python), tokenizer=arguments.path(tokenizer, "tokenizer"),
+        time_limit=time_limit,
     )  # fmt: skip
     make = partial(plan.replayer, Given(parser, other, compare, tuple(ignore))) if unnamed else None
     run = Run(plan, jobs, make=make, fail_fast=fail_fast, on_result=on_result, on_progress=on_progress, again=others)
@@ -108,6 +111,11 @@ def _once(sources: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         else:
             named[path] = source
     return tuple(named.values()), tuple(again)
+
+
+def _instance(parser: Parser | str | None) -> Parser | str | None:
+    """A class or function is called once for its stage."""
+    return parser if parser is None or isinstance(parser, str) else resolve(parser)
 
 
 def _name(each: Any) -> str | None:
@@ -136,6 +144,16 @@ def read(sources: Sequence[str], sessions: Sequence[str] = ()) -> Iterator[Found
     yield from lost
 
 
+def traces(*sources: str | Path, sessions: Sequence[str] = ()) -> Iterator[Trace]:
+    """The sessions of sources, one in memory at a time: stores, trace files, and folders of them. In the order of
+    ``playhead replay``: a store's newest first, a folder's files by name. ``sessions``: ids, or prefixes of ids, to
+    keep to. Raises ReplayError for what cannot be read."""
+    for source, found in read(arguments.paths(sources), arguments.sessions(sessions)):
+        if isinstance(found, Unreadable):
+            raise ReplayError(found.error if source in found.error else f"{source}: {found.error}")
+        yield found
+
+
 def load(source: str, session: str) -> Trace:
     """One session, by its id, out of the store or trace file that a result names. Raises StoreError, OSError."""
     return example(source, session)
@@ -154,11 +172,11 @@ def again(
     peer_python: Sequence[str],
     tokenizer: str | None,
     **_: Any,
-) -> Replayer | None:
-    """What replays single sessions as ``run_replay`` with the same arguments does; None where what they are compared
-    with is an earlier report, which does not have the events. Raises ReplayError."""
+) -> Replayer:
+    """What replays single sessions as ``run_replay`` with the same arguments does; where they are compared with an
+    earlier report, which has no events, then with the record. Raises ReplayError."""
     if baseline is not None and baseline.endswith(".json"):
-        return None
+        baseline = None
     plan = Plan(
         parser=parser, splits=tuple(splits), layer=layer, track=track,
         baseline=None if baseline == RECORDED else baseline, compare=compare, ignore=tuple(ignore),
@@ -167,4 +185,4 @@ def again(
     return plan.replayer()
 
 
-__all__ = ["STORES", "Found", "again", "load", "read", "run_replay"]
+__all__ = ["STORES", "Found", "again", "load", "read", "run_replay", "traces"]

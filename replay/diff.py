@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,6 +14,7 @@ from replay.derive import Derived, Track, run
 from replay.locate import changed, moved, raw, settled
 from replay.message_diff import differences, shortened
 from replay.message_place import place as message_place
+from replay.message_place import worst_of
 from replay.verdict import Depth, Difference, Divergence, Verdict, worst
 from stages.catalog import Layers
 from stages.events import Input, Layer
@@ -82,8 +84,10 @@ def _messages(session: Session, a: Track, b: Track) -> Comparison:
     message = () if _equal(session, a, b) else said(session, a, b)
     if not message:
         return Comparison({"message": "same"}, "same", None, ())
-    place = message_place(session.inputs, a, b, message) if session.custom.given else None
-    if place is None or place.seq < 0:
+    if session.custom.given:
+        # What is not reported is no difference, wherever it comes.
+        place: Divergence | None = message_place(session.inputs, a, b, message)
+    else:
         _, place = _semantic(session, a, b)
     return Comparison({"message": "changed"}, "changed", place and _told(place, message), message)
 
@@ -95,7 +99,8 @@ def prefix(shorter: Sequence[object], longer: Sequence[object]) -> bool:
 
 def _semantic(session: Session, a: Track, b: Track) -> tuple[Verdict, Divergence | None]:
     if not _equal(session, a, b):
-        return _classified(session, "semantic", a, b)
+        verdict, place = _classified(session, "semantic", a, b)
+        return verdict, _one_sided(place, a, b) if verdict == "changed" else place
     if prefix(a.causes, b.causes):
         return "same", None
     return "moved", raw(session.inputs, "semantic", a, b, "timing")
@@ -200,5 +205,38 @@ def said(session: Session, recorded: Track, replayed: Track) -> tuple[Difference
 
 def _told(place: Divergence, message: tuple[Difference, ...]) -> Divergence:
     """Of a changed message, the divergence says what it does, at its worst, to the message."""
-    mine = [item for item in message if place.choice is None or item.choice == place.choice]
-    return msgspec.structs.replace(place, worst=mine[0].kind) if mine else place
+    return msgspec.structs.replace(place, worst=worst_of(message).kind) if message else place
+
+
+# --- which side has more ----------------------------------------------------------------------------------------------
+
+
+def _one_sided(place: Divergence, a: Track, b: Track) -> Divergence:
+    """Where one side only has something more, what the other goes on with is chance: then it has nothing there."""
+    one, other = place.recorded, place.replayed
+    if one is None or other is None or one.type == other.type:
+        return place
+    here, there = (a, one.seq), (b, other.seq)
+    for follows in (_comes, _behind):
+        if follows(here, there):
+            return msgspec.structs.replace(place, replayed=None)
+        if follows(there, here):
+            return msgspec.structs.replace(place, recorded=None, seq=other.seq)
+    return place
+
+
+_Spot: TypeAlias = tuple[Track, int]
+"""A track and a seq in it."""
+
+
+def _comes(spot: _Spot, other: _Spot) -> bool:
+    """The first goes on with the event at the other soon behind its own."""
+    (track, seq), (theirs, place) = spot, other
+    return theirs.events[place] in track.events[seq + 1 : seq + 8]
+
+
+def _behind(spot: _Spot, other: _Spot) -> bool:
+    """What the other has there was written behind what the first has."""
+    (track, seq), (theirs, place) = spot, other
+    mine, written = (getattr(event, "src", None) for event in (track.events[seq], theirs.events[place]))
+    return mine is not None and written is not None and 0 < mine[1] <= written[0]

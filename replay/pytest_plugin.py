@@ -25,7 +25,7 @@ from replay.custom import Comparer, Ignore
 from replay.errors import ReplayError
 from replay.mass.load import Loader
 from replay.mass.plan import Given, Plan
-from replay.mass.units import STORES, Unit, files, slices
+from replay.mass.units import STORES, Unit, files, holds_results, slices
 from replay.report import RunReport, make_report
 from replay.reports import examples, words
 from replay.resolve import Parser
@@ -33,6 +33,7 @@ from replay.result import SessionResult
 from replay.run import RECORDED, Replayer, at_least
 from replay.signature import in_words
 from replay.terminal import print_session
+from replay.text import printable
 from replay.totals import Unreadable
 from replay.verdict import Depth, Verdict
 from stages.errors import StagesError
@@ -55,6 +56,7 @@ class Lab:
     def __init__(self, config: pytest.Config, sources: Sequence[str]) -> None:
         self.here = config.invocation_params.dir
         self._sources = [os.path.realpath(source) for source in sources]
+        self._left: dict[str, None] = {}
         self._unpacked: tuple[str, bytes] = ("", b"")
         self._loader = Loader()
         for source in sources:
@@ -72,16 +74,25 @@ class Lab:
         """A file of the sources."""
         path = os.path.realpath(file_path)
         known = path.endswith((*trace.SUFFIXES, *STORES))
-        if path in self._sources or (known and any(path.startswith(f"{source}{os.sep}") for source in self._sources)):
+        within = known and any(path.startswith(f"{source}{os.sep}") for source in self._sources)
+        if path not in self._sources and within and holds_results(path):
+            self._left[self.shown(path)] = None
+        elif path in self._sources or within:
             outside = not file_path.is_relative_to(parent.config.rootpath)
             # pytest has no name for a file elsewhere.
             named = {"nodeid": Path(os.path.relpath(path, parent.config.rootpath)).as_posix()} if outside else {}
             return _made(Sessions, parent, path=file_path, lab=self, **named)
         return None
 
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Which files in the folders are no recordings."""
+        return [printable(f"playhead: left out, as it holds results of a replay: {file}") for file in self._left]
+
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Which verdict a session has that passes without being the same."""
-        verdict = _property(report, "verdict")
+        """Which verdict a session has that passes without being the same; why it fails, before a name that is long."""
+        verdict, kind = _property(report, "verdict"), _property(report, "kind")
+        if kind is not None and report.when == "call" and report.failed:
+            return "failed", "F", f"FAILED ({kind.partition(' · ')[0]})"
         if verdict in (None, "same") or report.when != "call" or not report.passed:
             return None
         return "passed", ".", f"PASSED ({verdict})"
@@ -138,9 +149,8 @@ class Lab:
 
         aligned = partial(examples.aligned, load=load, replayer=replayer, limit=_ROWS)
 
-        # An earlier report does not have the events.
-        print_session(self._report, result, out, aligned=aligned if self.plan.against is None else None)
-        return f"{_headline(result)}\n\n{out.getvalue().rstrip()}\n\n{words.example(self._report, result)}"
+        print_session(self._report, result, out, aligned=aligned)
+        return f"{_headline(result)}\n\n{out.getvalue().rstrip()}\n\n{printable(words.example(self._report, result))}"
 
     @property
     def _report(self) -> RunReport:
@@ -177,19 +187,34 @@ class Sessions(pytest.File):
 
     def collect(self) -> Iterator[Session]:
         """Its sessions, in the order of ``playhead replay``."""
-        names: Counter[str] = Counter()
+        names = _Names()
         try:
             for place in _places(str(self.path)):
-                name = place.session or f"line {place.line}"
-                names[name] += 1
-                unique = name if names[name] == 1 else f"{name}#{names[name]}"
-                yield _made(Session, self, name=unique, lab=self._lab, place=place)
+                name = names.unique(printable(place.session) or f"line {place.line}")
+                yield _made(Session, self, name=name, lab=self._lab, place=place)
         except StoreError as error:
-            raise self.CollectError(str(error)) from error
+            raise self.CollectError(printable(str(error))) from error
         except OSError as error:
             raise self.CollectError(f"{self.path} cannot be read ({error.strerror}).") from error
-        if not names:
+        if not names.taken:
             raise self.CollectError(f"{self.path}: no session in it")
+
+
+class _Names:
+    """Names, each once."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self._times: Counter[str] = Counter()
+
+    def unique(self, name: str) -> str:
+        """The name, with a number where it is taken."""
+        found = name
+        while found in self.taken:
+            self._times[name] += 1
+            found = f"{name}#{self._times[name] + 1}"
+        self.taken.add(found)
+        return found
 
 
 class Session(pytest.Item):
@@ -207,7 +232,7 @@ class Session(pytest.Item):
         lab, file = self._lab, self._lab.shown(str(self.path))
         found = lab.load(str(self.path), self._place)
         if isinstance(found, Unreadable):
-            pytest.fail(f"unreadable: {found.error}", pytrace=False)
+            pytest.fail(printable(f"unreadable: {found.error}"), pytrace=False)
         try:
             result = lab.replay.result(found, file)
         except ReplayError as error:  # of a comparer or rule
@@ -280,8 +305,9 @@ class Replayed:
             cut=cut, against=against, **self._peers,
         )  # fmt: skip
         replay = _Replay(plan, Given(one, other if against is None else None, comparer, tuple(rules)))
+        wanted = arguments.sessions(sessions)
         results: list[SessionResult] = []
-        for source, found in read([os.path.join(self._folder, each) for each in sources], sessions):
+        for source, found in read([os.path.join(self._folder, each) for each in sources], wanted):
             if isinstance(found, Unreadable):
                 raise ReplayError(f"{source}: {found.error}")
             results.append(replay.result(found, source))
@@ -329,11 +355,11 @@ def _sliced(kind: Literal["trace", "packed"], lines: Iterable[bytes]) -> Iterato
 def _headline(result: SessionResult) -> str:
     """What is to be known of it, on one line."""
     if result.unreplayed:
-        return f"not replayed: {result.unreplayed}"
+        return printable(f"not replayed: {result.unreplayed}")
     if result.verdict == "uncompared":
-        return result.uncompared or "; ".join(result.notes) or words.MEANS["uncompared"]
+        return printable(result.uncompared or "; ".join(result.notes) or words.MEANS["uncompared"])
     kind = result.verdict if result.signature is None else in_words(result.signature)
-    return kind if kind.startswith(result.verdict) else f"{result.verdict}: {kind}"
+    return printable(kind if kind.startswith(result.verdict) else f"{result.verdict}: {kind}")
 
 
 def _property(report: Any, name: str) -> str | None:

@@ -268,7 +268,7 @@ def split_place(told: Told, split: str) -> Divergence | None:
     """The first difference under a split: seqs in a regrouped stream are not those of the record."""
     if not told.differences:
         return told.first and msgspec.structs.replace(told.first, split=split)
-    item = told.differences[0]
+    item = message_place.worst_of(told.differences)
     return Divergence(
         layer="semantic", kind=item.kind, seq=-1, cause=item.step, choice=item.choice, split=split,
         detail=item.place or in_words(item), worst=item.kind, frame=item.frame,

@@ -30,7 +30,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     what is wrong on both sides; ``lag``: of all sessions; ``unreadable``: at most 1000 of them, ``summary`` counts all.
     ``missing``: sessions of the earlier report that is the baseline which this run did not meet, of those that it was
     to replay; at most 1000 ids, ``summary`` counts all. ``counted_once``: sources, and files in them, that were given
-    more than once; at most 1000. ``sessions``: read from a file as they are asked for, so ask
+    more than once; at most 1000. ``left_out``: files in folders that hold results of a replay, or its report; at most
+    1000. ``sessions``: read from a file as they are asked for, so ask
     once for all of them.
     """
 
@@ -58,6 +59,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[Unreadable, ...] = ()
     missing: tuple[str, ...] = ()
     counted_once: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     sessions: Sequence[SessionResult]
 
 
@@ -90,7 +92,7 @@ def concluded(tally: Tally, sessions: Sequence[SessionResult], read: Any, **fiel
         playhead=playhead_version(), summary=tally.summary(), digest=tally.digest.hex(),
         clusters=tally.clusters(read), families=tally.families(), paired=tally.paired(stats.paired),
         lag=dict(sorted(tally.lag.items())), unreadable=tally.unreadables(), missing=tally.missed(),
-        counted_once=tally.counted_once(), sessions=sessions, **fields,
+        counted_once=tally.counted_once(), left_out=tally.left_out(), sessions=sessions, **fields,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@
     package.module:Attr     an attribute of an importable module; the working directory is searched last
     vllm:qwen3+hermes       another engine's, in a process of its own: see ``replay.foreign.stage``
 
-``Attr`` is a stage, or a class or function without arguments that makes one.
+``Attr`` is a stage, or a class or function without arguments that makes one; so is what a program hands over.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ LOADED = "playhead_parser_"
 
 
 def resolve(parser: Parser | str, opening: Opening | None = None, *, live: bool = False) -> Parser:
-    """The stage that ``parser`` names; a stage is its own.
+    """The stage that ``parser`` names; a stage is its own, a class or function is called for one.
 
     ``opening``: needed for ``auto`` only; ``live``: it must serve, which another engine's cannot.
     Raises ParserNotFound, NotAvailable.
     """
     if not isinstance(parser, str):
-        return parser
+        return _stage(_called(parser), parser)
     if is_foreign_name(parser):
         if live:
             raise NotAvailable(f"parser {parser!r} is another engine's: it runs on recorded sessions only, not live")
@@ -145,6 +145,12 @@ def _offers(value: Any, module: str) -> bool:
     """It looks like a stage that this module defines."""
     own: Any = value if inspect.isclass(value) else value.__class__
     return bool(own.__module__ == module and callable(getattr(value, "start", None)))
+
+
+def _called(parser: Any) -> str:
+    """What an object is called that has no name of its own."""
+    own: Any = parser if hasattr(parser, "__qualname__") else parser.__class__
+    return str(own.__qualname__)
 
 
 def _stage(parser: str, made: Any) -> Parser:

@@ -36,20 +36,17 @@ RECORDED = "recorded"
 class Replayer:
     """Replays recorded sessions through a parser and compares what comes out with what was recorded.
 
-        from replay import Replayer
-        from store import open_store
+        from replay import Replayer, traces
 
-        store = open_store("playhead.db", create=False)
         replayer = Replayer("hermes", layer="message", ignore=[lambda item: item.kind == "finish_reason"])
-        for result in replayer.replay_many(store.load(info.session) for info in store.sessions()):
+        for result in replayer.replay_many(traces("playhead.db")):
             print(result.verdict, result.session, *(item.field for item in result.differences))
-        store.close()
 
-    ``parser``: a stage, or a name as ``--parser`` takes it; None: each session's own. ``splits``: how the recorded
-    tokens are grouped; under any other than ``recorded`` only messages are compared. ``layer``: how deep. ``track``:
-    the recorded track to compare with; None: what the client got, which is ``served``, or ``upstream`` where another
-    server's response was relayed. ``fail_fast``: ``replay_many`` ends with the first session that is changed or failed.
-    ``assemble``: makes the stages of a session.
+    ``parser``: a stage, a class or function without arguments that makes one, or a name as ``--parser`` takes it; None:
+    each session's own. ``splits``: how the recorded tokens are grouped; under any other than ``recorded`` only messages
+    are compared. ``layer``: how deep. ``track``: the recorded track to compare with; None: what the client got, which
+    is ``served``, or ``upstream`` where another server's response was relayed. ``fail_fast``: ``replay_many`` ends with
+    the first session that is changed or failed. ``assemble``: makes the stages of a session.
 
     ``baseline``: what is compared with: the record (None, ``recorded``), or what this other parser makes of the same
     inputs today; then of a relayed session the semantic layer is the last that is compared. Where the baseline fails,
@@ -87,7 +84,7 @@ class Replayer:
         if track == SHADOW:
             raise ReplayError(f"track {track!r} names no parser: {SHADOW}P is what P made of a session")
         self._parser = _had(parser)
-        self._baseline = None if baseline == RECORDED else _had(baseline)
+        self._baseline = None if baseline == RECORDED else _had(arguments.baseline(baseline))
         if self._baseline is not None and track is not None:
             raise ReplayError(f"track {track!r} and a baseline parser: a replay is compared with one of them")
         self._track = track
@@ -105,8 +102,11 @@ class Replayer:
     def replay_many(
         self, traces: Iterable[Trace], source: str = "", *, fail_fast: bool | None = None
     ) -> Iterator[SessionResult]:
-        """A result per session, in order, as they are asked for. ``fail_fast``: None: as the Replayer was told."""
-        ends = self._fail_fast if fail_fast is None else fail_fast
+        """A result per session, in order, as they are asked for. ``fail_fast``: None: as the Replayer was told. Raises
+        as ``replay`` does."""
+        return self._each(arguments.traces(traces), source, self._fail_fast if fail_fast is None else fail_fast)
+
+    def _each(self, traces: Iterable[Trace], source: str, ends: bool) -> Iterator[SessionResult]:
         for trace in traces:
             result = self.replay(trace, source)
             yield result
@@ -115,8 +115,8 @@ class Replayer:
 
     def replay(self, trace: Trace, source: str = "") -> SessionResult:
         """Replay one session. ``source``: where it comes from, for the result. Raises nothing for what a stage does;
-        ReplayError for what a custom function raises."""
-        opening = trace.opening
+        ReplayError for what a custom function raises, and for what is no session."""
+        opening = arguments.trace(trace).opening
         default = relayed.default_track(opening)
         track = self._track or default
         made = partial(result_of, trace, source, track=track if track != default else "")
@@ -134,7 +134,7 @@ class Replayer:
     def both(self, trace: Trace) -> Both | None:
         """Both sides of a session's comparison, for who wants to look at them; None where nothing was replayed. Raises
         as ``replay`` does."""
-        track = self._track or relayed.default_track(trace.opening)
+        track = self._track or relayed.default_track(arguments.trace(trace).opening)
         try:
             layers, base = self._stages(trace.opening, track)
         except (ReplayError, StagesError):
@@ -210,8 +210,8 @@ def _foreign(layers: Layers, base: Layers | None) -> bool:
 
 
 def _had(parser: Any) -> Any:
-    """The stage that a parser's name stands for, where that is the same for all sessions."""
-    return resolve(parser) if isinstance(parser, str) and parser != "auto" else parser
+    """The stage that is meant, where that is the same for all sessions."""
+    return parser if parser is None or parser == "auto" else resolve(parser)
 
 
 def _own_name(opening: Opening, track: str) -> str:

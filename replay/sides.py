@@ -215,7 +215,11 @@ def _take(found: Finding, comparison: Comparison) -> None:
     found.first = comparison.first
     found.differences = comparison.differences
     if found.verdict == "changed" and found.layers.get("chunk") == found.layers.get("frame") == "same":
-        found.notes += ("clients receive the same: what differs is in the semantic layer only",)
+        hidden = "what differs is in the semantic layer only"
+        if found.layers["message"] != "same":
+            # Faults, or an answer of which nothing was sent yet.
+            hidden = "what the message says otherwise is not sent to them"
+        found.notes += (f"clients receive the same: {hidden}",)
 
 
 def _others(

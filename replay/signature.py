@@ -8,20 +8,28 @@ of the format before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from replay.derive import StageFailure, Track
 from replay.diff import Session
 from replay.errors import BadSplit
+from replay.message_place import place_of_worst, worst_of
 from replay.result import Finding, Signature, SplitPair
 from replay.split import regroup
-from replay.verdict import Divergence
+from replay.verdict import Difference, Divergence, Side
 from replay.whereabouts import NOWHERE, Place, byte_of, place_of, place_of_byte
 from stages.catalog import Layers
 from stages.events import Input, TokensInput
 
 _NONE: Final = frozenset(("same", "uncompared", "restyled"))
 """Verdicts that are no kind of divergence."""
+_EVENTS: Final = (
+    ("arguments", "call_arguments"),
+    ("name", "call_start"),
+    ("]", "call_start"),
+    ("finish_reason", "fin"),
+)
+"""How a field of a message ends, and what the events are called that bring it; of a text as the text is."""
 EARLIER: Final = "earlier"
 """The layer of what is not as an earlier report has it: both sides are signatures in words, each against the record."""
 
@@ -45,8 +53,9 @@ def signature(
         return _by_split(session, finding, first, pair, layers)
     if first.track == "upstream":
         recorded = None
+    first = _worst(session, finding, first, recorded, replayed)
     place = _at(session, layers, first, recorded, replayed)
-    one, other = _sides(first, recorded, replayed)
+    one, other = ("" if side is None else side.type for side in (first.recorded, first.replayed))
     return Signature(
         verdict=finding.verdict, kind=first.worst or first.kind, layer=first.layer, recorded=one, replayed=other,
         state=place.state, marker=place.marker,
@@ -97,7 +106,7 @@ def _by_split(
 ) -> Signature:
     """Of a message that differs only under another grouping of the tokens."""
     said = pair.differences if pair is not None and pair.differences else finding.differences
-    kind: str = said[0].kind if said else "split"
+    kind: str = worst_of(said).kind if said else "split"
     if first is not None:
         kind = first.worst or first.kind
     layer = "one_shot" if first is not None and first.split == "one_shot" else "split"
@@ -152,43 +161,26 @@ def _written(inputs: Sequence[Input], event: Any, choice: int) -> int | None:
     return at if at >= 0 else None
 
 
-def _sides(first: Divergence, recorded: Track | None, replayed: Track | None) -> tuple[str, str]:
-    """What the events on both sides are called. Where one side only has something more, what the other goes on with is
-    chance: then it is nothing."""
-    one = "" if first.recorded is None else first.recorded.type
-    other = "" if first.replayed is None else first.replayed.type
-    if first.recorded is None or first.replayed is None or first.layer != "semantic" or one == other:
-        return one, other
+def _worst(
+    session: Session, finding: Finding, first: Divergence, recorded: Track | None, replayed: Track | None
+) -> Divergence:
+    """Where what differs most does: the kind is of that place, whatever differs before it."""
+    if first.worst is None or not finding.differences:
+        return first
+    if first.track == "upstream":
+        return _of_upstream(session, worst_of(finding.differences), first)
     if recorded is None or replayed is None:
-        return one, other
-    here, there = (recorded, first.recorded.seq), (replayed, first.replayed.seq)
-    if not (_known(here) and _known(there)):
-        return one, other
-    for follows in (_comes, _behind):
-        if follows(here, there):
-            return one, ""
-        if follows(there, here):
-            return "", other
-    return one, other
+        return first
+    return place_of_worst(session.inputs, recorded, replayed, finding.differences, first)
 
 
-_Spot: TypeAlias = tuple[Track, int]
-"""A track and a seq in it."""
-
-
-def _known(spot: _Spot) -> bool:
-    track, seq = spot
-    return 0 <= seq < len(track.events)
-
-
-def _comes(spot: _Spot, other: _Spot) -> bool:
-    """The first goes on with the event at the other soon behind its own."""
-    (track, seq), (theirs, place) = spot, other
-    return theirs.events[place] in track.events[seq + 1 : seq + 8]
-
-
-def _behind(spot: _Spot, other: _Spot) -> bool:
-    """What the other has there was written behind what the first has."""
-    (track, seq), (theirs, place) = spot, other
-    mine, written = (getattr(event, "src", None) for event in (track.events[seq], theirs.events[place]))
-    return mine is not None and written is not None and 0 < mine[1] <= written[0]
+def _of_upstream(session: Session, item: Difference, first: Divergence) -> Divergence:
+    """The place of a difference to another server's message, which says itself where it is."""
+    if item.place == first.detail and item.choice == first.choice:
+        return first
+    name = next((name for end, name in _EVENTS if item.field.endswith(end)), item.field)
+    one, other = (None if text is None else Side(-1, item.step, "", name) for text in (item.recorded, item.replayed))
+    return Divergence(
+        layer="semantic", kind=item.kind, seq=-1, cause=item.step, choice=item.choice, recorded=one, replayed=other,
+        worst=item.kind, track=first.track,
+    )  # fmt: skip

@@ -17,7 +17,8 @@ from replay.reports import overview, words
 from replay.reports.align import Aligned
 from replay.reports.session import head_in_words, is_told, rest_in_words
 from replay.reports.survey import Survey, survey
-from replay.reports.words import STYLES, counted, not_same, ranked
+from replay.reports.weigh import ranked
+from replay.reports.words import STYLES, counted, not_same
 from replay.result import SessionResult
 from replay.signature import in_words as kind_in_words
 from replay.text import printable
@@ -47,14 +48,15 @@ def print_report(report: RunReport, file: TextIO, *, limit: int = 20, aligned: S
         if left:
             console.print(f"{counted(left, 'session')} not the same: see --json.\n")
     else:
-        console.print(overview.kinds_table(ranked(report.clusters), not_same(report), plain=not terminal))
-        _kinds(full, ranked(report.clusters), limit)
+        kinds = ranked(report, seen)
+        console.print(overview.kinds_table(report, seen, kinds, plain=not terminal))
+        _kinds(full, kinds, limit)
     overview.print_overview(console, report, seen, plain=not terminal)
 
 
 def print_session(report: RunReport, result: SessionResult, file: TextIO, *, aligned: Sides | None = None) -> None:
     """Write one session of a run in full, as ``print_report`` does. ``report``: names the two sides."""
-    _Full(_console(file), words.sides(report), aligned, plain=not file.isatty()).session(result)
+    _Full(_console(file), words.shown_sides(report), aligned, plain=not file.isatty()).session(result)
 
 
 def _console(file: TextIO) -> Console:
@@ -153,5 +155,5 @@ def _sides(first: Divergence, names: tuple[str, str], *, plain: bool) -> Table:
 def _side(side: Side | None) -> Text:
     if side is None:
         return Text("nothing", "dim")
-    place = f" (engine {side.cause})" if side.cause >= 0 else ""
+    place = f" (engine step {side.cause})" if side.cause >= 0 else ""
     return Text(printable(f"{side.seq}{place}: {side.event}"))

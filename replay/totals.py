@@ -41,9 +41,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions that differ in the same way. ``example``: the one with the fewest tokens (then by id and source);
-    ``sessions``: the first of them in that order, as (source, id), at most ``CLUSTER_SHOWN``; ``models``: sessions by
-    model."""
+    """Sessions that differ in the same way. ``example``: the one with the fewest tokens (then by id and source) of
+    those in which it reaches the last layer compared, if there are such; ``sessions``: the first of them in that order,
+    as (source, id), at most ``CLUSTER_SHOWN``; ``models``: sessions by model."""
 
     signature: Signature
     count: int

@@ -16,6 +16,7 @@ import msgspec
 from replay.clock import Clock
 from replay.custom import NONE, Custom
 from replay.derive import Track
+from replay.message_place import worst_of
 from replay.style import arguments_as, text_as
 from replay.text import describe, first_difference, plain_excerpt, tag
 from replay.verdict import MESSAGE_KINDS, STYLE, Difference, Divergence, MessageKind, Side, Verdict
@@ -90,7 +91,7 @@ def _first(sides: Sides, inputs: Sequence[Input], found: Sequence[Apart]) -> Div
     telling = [apart for apart in found if apart.difference.kind not in STYLE] or found
     apart = min(telling, key=_when)
     item = apart.difference
-    mine = [other.difference for other in telling if other.difference.choice == item.choice]
+    worst = worst_of([other.difference for other in telling]).kind
     one = other = None
     if apart.theirs is not None:
         step = sides.clock.step_at(sides.theirs.causes[apart.theirs])
@@ -104,7 +105,7 @@ def _first(sides: Sides, inputs: Sequence[Input], found: Sequence[Apart]) -> Div
     return Divergence(
         layer="semantic", kind=item.kind, seq=seqs[0] if seqs else -1, cause=item.step,
         input=describe(inputs[item.step]) if 0 <= item.step < len(inputs) else "", choice=item.choice,
-        detail=item.place, recorded=one, replayed=other, worst=mine[0].kind, track="upstream", frame=item.frame,
+        detail=item.place, recorded=one, replayed=other, worst=worst, track="upstream", frame=item.frame,
     )  # fmt: skip
 
 

@@ -8,7 +8,18 @@ from typing import Any
 
 import msgspec
 
-from stages.events import CallArguments, CallStart, Content, Fault, Finish, FinishReason, Reasoning, Refusal, Start
+from stages.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Fault,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Start,
+)
 
 
 class Words:
@@ -51,22 +62,24 @@ class Words:
 
 
 class Called(msgspec.Struct):
-    """One call. ``seq``: of its CallStart."""
+    """One call. ``seq``: of its CallStart; ``end``: of its CallEnd."""
 
     name: str
     seq: int
     arguments: Words = msgspec.field(default_factory=Words)
+    end: int | None = None
 
 
 class Voice:
-    """What one choice says. ``finish``: reason and seq."""
+    """What one choice says. ``fault_seqs``: of the events of ``faults``; ``finish``: reason and seq."""
 
-    __slots__ = ("_calls", "_last", "calls", "faults", "finish", "texts")
+    __slots__ = ("_calls", "_last", "calls", "fault_seqs", "faults", "finish", "texts")
 
     def __init__(self) -> None:
         self.texts: dict[str, Words] = {"reasoning": Words(), "content": Words(), "refusal": Words()}
         self.calls: list[Called] = []
         self.faults: list[str] = []
+        self.fault_seqs: list[int] = []
         self.finish: tuple[FinishReason, int] | None = None
         self._calls: dict[int, Called] = {}
         self._last = ""
@@ -87,8 +100,12 @@ class Voice:
                 if event.index in self._calls:
                     self._calls[event.index].arguments.add(event.text, seq, fresh=False)
                 self._last = "call"
+            case CallEnd():
+                if event.index in self._calls:
+                    self._calls[event.index].end = seq
             case Fault():
                 self.faults.append(str(event.code))
+                self.fault_seqs.append(seq)
             case Finish():
                 self.finish = event.reason, seq
             case _:
@@ -96,7 +113,7 @@ class Voice:
 
 
 _FIELDS: dict[type, str] = {Reasoning: "reasoning", Content: "content", Refusal: "refusal"}
-_SAYING = frozenset((Start, Reasoning, Content, Refusal, CallStart, CallArguments, Fault, Finish))
+_SAYING = frozenset((Start, Reasoning, Content, Refusal, CallStart, CallArguments, CallEnd, Fault, Finish))
 
 
 def voices(events: Iterable[Any]) -> dict[int, Voice]:

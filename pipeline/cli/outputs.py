@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from os.path import realpath
+from typing import TypeAlias
 
 import click
 
 from replay.corpus import STORES
+from replay.mass.units import files_once
 from store import trace
 
 STDOUT = "standard output"
+_Name: TypeAlias = str | tuple[int, int]
+"""Of a file: its real path, or device and inode."""
+_BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a store, by how the names go on."""
 
 
 class Outputs:
@@ -37,24 +43,50 @@ class Outputs:
                 self.failed.append(f"cannot write {path}: {error.strerror or error}")
 
 
-def check(files: Iterable[tuple[str, str | None]], read: Iterable[str]) -> None:
-    """See that reports can be written, before the work. ``files``: each option, and the path given with it; ``read``:
-    what the run reads, or keeps its results in. Raises UsageError."""
-    taken: dict[str, str] = {}
-    kept = {realpath(path) for path in read if path}
-    for option, path in files:
-        if path is None or path == "-":
-            continue
-        real = realpath(path)
-        if real in taken:
-            raise click.UsageError(f"{taken[real]} and {option} both name {path}: give each a file of its own")
-        if real in kept or (real.endswith((*trace.SUFFIXES, *STORES)) and _within(real, kept)):
+def check(
+    files: Iterable[tuple[str, str | None]], sources: Sequence[str], read: Iterable[str | None], kept: str | None
+) -> None:
+    """See that reports can be written, before the work. ``files``: each option, and the path given with it;
+    ``sources``: of the sessions; ``read``: what else the run reads, where it is a file; ``kept``: what it keeps results
+    in. Raises UsageError."""
+    wanted = [(option, path) for option, path in files if path is not None and path != "-"]
+    if not wanted and kept is None:
+        return
+    taken: dict[_Name, str] = {}
+    recorded = _names(file for _, path in files_once(sources) for file in _with_beside(path))
+    used = recorded | _names(path for path in (*read, kept) if path)
+    folders = {realpath(source) for source in sources if source}
+    if kept is not None and _names([kept]) & recorded:
+        raise click.UsageError(f"--resume {kept} would overwrite what is read: name another file")
+    for option, path in wanted:
+        names = _names([path])
+        for name in names & taken.keys():
+            raise click.UsageError(f"{taken[name]} and {option} both name {path}: give each a file of its own")
+        within = realpath(path).endswith((*trace.SUFFIXES, *STORES)) and _within(realpath(path), folders)
+        if within or names & used:
             raise click.UsageError(f"{option} {path} would overwrite what is read: name another file")
-        taken[real] = option
+        taken |= dict.fromkeys(names, option)
         try:
             _try(path)
         except OSError as error:
             raise click.UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _names(paths: Iterable[str]) -> set[_Name]:
+    """What tells files apart: where they are, and of those that are there, which: a file may have several places."""
+    found: set[_Name] = set()
+    for path in paths:
+        with suppress(OSError, ValueError):  # whoever reads or writes it tells
+            found.add(realpath(path))
+            stat = os.stat(path)
+            found.add((stat.st_dev, stat.st_ino))
+    return found
+
+
+def _with_beside(file: str) -> Iterable[str]:
+    yield file
+    if not file.endswith(trace.SUFFIXES):
+        yield from (f"{realpath(file)}{end}" for end in _BESIDE)
 
 
 def say(text: str) -> None:

@@ -22,6 +22,7 @@ from replay.mass.spool import Results
 from replay.report import write_json
 from replay.reports import examples
 from replay.split import SPLITS
+from replay.text import printable
 from stages.errors import StagesError
 
 _ROWS = 10
@@ -94,7 +95,7 @@ def replay(
     130 interrupted.
     """
     files = (("--json", json_file), ("--html", html_file), ("--junit", junit_file))
-    outputs.check(files, (*source, options["resume"] or ""))
+    outputs.check(files, source, _also_read(options), options["resume"])
     try:
         asked: dict[str, Any] = {"splits": parse_splits(splits), "sessions": session, **options}
         with _progress() as on_progress:
@@ -108,7 +109,7 @@ def replay(
     out = outputs.Outputs()
     try:
         if json_file != "-":
-            aligned = None if replayer is None else partial(examples.aligned, load=load, replayer=replayer, limit=_ROWS)
+            aligned = partial(examples.aligned, load=load, replayer=replayer, limit=_ROWS)
             out.write(outputs.STDOUT, lambda: print_report(report, sys.stdout, limit=limit, aligned=aligned))
         else:
             out.write(outputs.STDOUT, lambda: write_json(report, sys.stdout.buffer))
@@ -126,7 +127,7 @@ def replay(
 
 
 def _write_files(
-    out: outputs.Outputs, report: RunReport, replayer: Replayer | None, fail_on: Any,
+    out: outputs.Outputs, report: RunReport, replayer: Replayer, fail_on: Any,
     files: Iterable[tuple[str, str | None]],
 ) -> None:  # fmt: skip
     def html(path: str) -> None:
@@ -149,11 +150,22 @@ def _write_files(
             out.write(path, partial(writers[option], path))
 
 
+def _also_read(options: dict[str, Any]) -> Iterable[str]:
+    """The files that options name: ``file.py:Attr``, ``vllm:FILE.py:NAMES``, ``FILE.json``, ``LABEL=PATH``."""
+    names = (options["parser"], options["baseline"], options["compare"], options["tokenizer"], *options["ignore"])
+    for name in filter(None, names):
+        yield from (name, name.rpartition(":")[0], *(part for part in name.split(":") if part.endswith(".py")))
+    yield from (path.rpartition("=")[2] for path in options["peer_python"])
+
+
 def _note(report: RunReport) -> None:
-    once = report.counted_once
-    if once:
-        more = f" and {len(once) - _NAMED} more" if len(once) > _NAMED else ""
-        outputs.say(f"Given more than once, counted once: {', '.join(once[:_NAMED])}{more}")
+    for what, names in (
+        ("Given more than once, counted once", report.counted_once),
+        ("Left out, as they hold results of a replay", report.left_out),
+    ):
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            outputs.say(printable(f"{what}: {', '.join(names[:_NAMED])}{more}"))
 
 
 def _kept(report: RunReport, resume: str | None) -> str:

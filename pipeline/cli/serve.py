@@ -53,9 +53,9 @@ for chunk in client.chat.completions.create(model="{model}", stream=True, max_to
     if chunk.choices: print(chunk.choices[0].delta.content or "", end="", flush=True)
 """
 REPLAY = """
-Then run what was recorded through a changed parser:
+Then run what was recorded through another parser, or one of your own (FILE.py:Parser):
 
-{command} replay {store} --parser examples/modified_parser.py:Parser
+{command} replay {store} --parser plain
 """
 DEFAULT_STORE = Config().store
 LAST_FRAMES = 1.0

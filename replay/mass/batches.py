@@ -24,17 +24,20 @@ _SHARE = 8
 
 class Finder:
     """The units of sources that are not done. ``done``: keys of those that are; ``lost``: is told what cannot be read,
-    and its place in the order; ``again``: a file that another source, or path, has led to."""
+    and its place in the order; ``again``: a file that another source, or path, has led to; ``left``: one
+    in a folder that holds results of a replay."""
 
     def __init__(
         self, sources: Sequence[str], sessions: Sequence[str], done: set[int],
         lost: Callable[[Unreadable, int], None], again: Callable[[str], None] | None = None,
+        left: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         self._sources = sources
         self._sessions = sessions
         self._done = done
         self._lost = lost
         self._told = again
+        self._left = left
         self._seen = [False] * len(sources)
         self._ends = [0] * len(sources)
         self._index = 0
@@ -43,7 +46,7 @@ class Finder:
 
     def left(self) -> Iterator[Unit]:
         """Those to run."""
-        for unit in find(self._sources, self._sessions, self._again):
+        for unit in find(self._sources, self._sessions, self._again, self._left):
             # Whatever comes next of a source has a place before that of a source that has nothing.
             self._ends[unit.index :] = [unit.at + WITHIN - 1] * (len(self._ends) - unit.index)
             if unit.kind == "unreadable":

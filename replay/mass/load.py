@@ -94,7 +94,7 @@ class Loader:
         data = trace.unpacked(Path(unit.file), Path(unit.file).read_bytes())
         last = unit.first + unit.count if unit.count else None
         for number, piece in islice(enumerate(slices(io.BytesIO(data))), unit.first, last):
-            if self._sessions and not piece.session.startswith(self._sessions):
+            if not piece.is_wanted(self._sessions):
                 continue
             text = data[piece.offset : piece.offset + piece.length]
             try:

@@ -35,6 +35,8 @@ from store.api import Trace
 
 FEW = 32
 """So many sessions take no longer than it takes to start a worker."""
+_NAMED = 3
+"""Sources that a message names."""
 _SAMPLE = 1000
 """Sessions whose steps stand for those of the corpus."""
 
@@ -82,6 +84,10 @@ class Run:
                 raise BadSplit(f"nothing was compared: no session allows {names} ({why})")
             if self._plan.track is not None and self._tally.all_uncompared and not interrupted:
                 raise ReplayError(f"nothing was compared with track {self._plan.track}: {self._tally.uncompared}")
+            if self._tally.all_uncompared and self._none_met() and not interrupted:
+                raise ReplayError(
+                    f"no session of {_few(self._plan.sources)} is in {self._plan.against}: nothing was compared"
+                )
             return self._report(results, time.monotonic() - begun, interrupted)
         except OSError as error:
             with suppress(OSError):  # what is still to be written cannot be
@@ -100,8 +106,9 @@ class Run:
                     if self._earlier is not None:
                         self._earlier.see(result.session)
                 finder = Finder(
-                    self._plan.sources, self._plan.sessions, results.done, self._tally.unreadable, self._tally.again
-                )
+                    self._plan.sources, self._plan.sessions, results.done, self._tally.unreadable, self._tally.again,
+                    self._tally.left,
+                )  # fmt: skip
                 with closing(self._items(finder)) as items:  # no worker is left behind, and none is left to chance
                     for found in items:
                         with self._interrupts.whole():
@@ -120,6 +127,11 @@ class Run:
         for session in () if self._earlier is None else self._earlier.unseen():
             if not wanted or session.startswith(wanted):
                 self._tally.missing(session)
+
+    def _none_met(self) -> bool:
+        """There is an earlier report, and no session of it came."""
+        earlier = self._earlier
+        return earlier is not None and sum(1 for _ in earlier.unseen()) == len(earlier)
 
     def _items(self, finder: Finder) -> Generator[Item]:
         units = finder.left()
@@ -172,6 +184,11 @@ class Run:
             ignore=plan.ignore, peer_python=plan.peer_python, tokenizer=plan.tokenizer,
             seconds=round(seconds, 3), jobs=self._jobs, interrupted=interrupted,
         )  # fmt: skip
+
+
+def _few(sources: Sequence[str]) -> str:
+    more = f" and {len(sources) - _NAMED} more" if len(sources) > _NAMED else ""
+    return ", ".join(sources[:_NAMED]) + more
 
 
 def _limit(plan: Plan) -> float:

@@ -35,8 +35,10 @@ class Digest:
 
 
 class _Key(NamedTuple):
-    """How the sessions of a cluster are ordered: the smallest is its example."""
+    """How the sessions of a cluster are ordered: the first is its example. ``hidden``: what differs does not reach the
+    last layer that was compared, so that the session shows less than the kind does."""
 
+    hidden: bool
     tokens: int
     session: str
     source: str
@@ -112,6 +114,7 @@ class Tally:
         self._missing: list[str] = []
         self._missed = 0
         self._again: dict[str, None] = {}
+        self._left: dict[str, None] = {}
 
     def add(self, result: SessionResult, place: int) -> None:
         """One result. ``place``: where it can be read again."""
@@ -150,6 +153,11 @@ class Tally:
         if len(self._again) < UNREADABLE_SHOWN:
             self._again[source] = None
 
+    def left(self, file: str) -> None:
+        """A file in a folder that holds results of a replay, and is no source."""
+        if len(self._left) < UNREADABLE_SHOWN:
+            self._left[file] = None
+
     def _told(self) -> list[tuple[int, Unreadable]]:
         return sorted(self._unreadable, key=lambda held: (held[0], held[1].source, held[1].session))[:UNREADABLE_SHOWN]
 
@@ -160,7 +168,8 @@ class Tally:
         cluster.count += 1
         cluster.tokens += result.tokens
         cluster.models[result.model] += 1
-        key = _Key(result.tokens, result.session, result.source, result.digest)
+        hidden = next(reversed(result.layers.values()), result.verdict) != result.verdict
+        key = _Key(hidden, result.tokens, result.session, result.source, result.digest)
         cluster.sessions.add(key)
         if cluster.least is None or key < cluster.least:
             cluster.least, cluster.example = key, place
@@ -221,6 +230,10 @@ class Tally:
     def counted_once(self) -> tuple[str, ...]:
         """As they were told, at most UNREADABLE_SHOWN."""
         return tuple(self._again)
+
+    def left_out(self) -> tuple[str, ...]:
+        """As they were told, at most UNREADABLE_SHOWN."""
+        return tuple(self._left)
 
     def clusters(self, read: Callable[[int], SessionResult]) -> tuple[Cluster, ...]:
         """The largest first. ``read``: the result at a place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,6 +17,9 @@ Kind: TypeAlias = Literal["store", "trace", "packed", "unreadable"]
 
 Again: TypeAlias = Callable[[int, str], None]
 """Is told of a file that comes once more, by whatever path, and of which source."""
+
+Left: TypeAlias = Callable[[str], None]
+"""Is told of a file that is left out of a folder."""
 
 STORES = (".db", ".sqlite", ".sqlite3")
 """How the names of stores end, in a folder."""
@@ -52,18 +56,24 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
 
 class Slice(msgspec.Struct, frozen=True):
     """A session in the text of a trace file: offset and length in bytes, number of its first line; its id, "" where the
-    header does not tell it; whether another server generated it; the parser that it was recorded with."""
+    header does not tell it, and then not ``told``; whether another server generated it; the parser that it was recorded
+    with."""
 
     offset: int
     length: int
     line: int
     session: str
+    told: bool
     relayed: bool
     parser: str
 
+    def is_wanted(self, sessions: tuple[str, ...]) -> bool:
+        """Whether it is one of these ids, or prefixes of ids, or may be. None: all are wanted."""
+        return not sessions or not self.told or self.session.startswith(sessions)
+
 
 class _Opening(msgspec.Struct, frozen=True):
-    session: str = ""
+    session: str | None = None
     parser: str = ""
     upstream: Any = None
 
@@ -74,25 +84,32 @@ class _Header(msgspec.Struct, frozen=True):
 
 _HEADER = msgspec.json.Decoder(_Header)
 _UNKNOWN = _Opening(upstream=True)
+_RESULTS = re.compile(rb'\s*\{\s*"playhead(_replay"\s*:|"\s*:\s*")')
+"""How a results file of a replay, or its report, begins: the header of a trace has a number under ``playhead``."""
+_HEAD = 512
 
 
-def find(sources: Sequence[str], sessions: Sequence[str] = (), again: Again | None = None) -> Iterator[Unit]:
+def find(
+    sources: Sequence[str], sessions: Sequence[str] = (), again: Again | None = None, left: Left | None = None
+) -> Iterator[Unit]:
     """The units of the sources, in order: a store's newest first, a folder's files by name. ``sessions``: ids, or
-    prefixes of ids, to keep to; of compressed files, whoever loads them must look. ``again``: see files_once. Raises
-    nothing: what cannot be read is a unit that says so."""
+    prefixes of ids, to keep to; of compressed files, whoever loads them must look. ``again``, ``left``: see files_once.
+    Raises nothing: what cannot be read is a unit that says so."""
     at = 0
-    for index, file in files_once(sources, again):
+    for index, file in files_once(sources, again, left):
         for unit in _file(file, index, tuple(sessions)):
             yield msgspec.structs.replace(unit, at=at)
             at += WITHIN
 
 
-def files_once(sources: Sequence[str], again: Again | None = None) -> Iterator[tuple[int, str]]:
+def files_once(
+    sources: Sequence[str], again: Again | None = None, left: Left | None = None
+) -> Iterator[tuple[int, str]]:
     """The files of the sources, each by the first of its paths, with the source's number. ``again``: is told of the
-    others."""
+    others; ``left``: see files."""
     met: set[tuple[int, int]] = set()
     for index, source in enumerate(sources):
-        for file in files(source):
+        for file in files(source, left):
             try:
                 stat = os.stat(file)
             except (OSError, ValueError):
@@ -105,16 +122,32 @@ def files_once(sources: Sequence[str], again: Again | None = None) -> Iterator[t
                 again(index, file)
 
 
-def files(source: str) -> Iterator[str]:
-    """The stores and trace files of a source: itself, or what is in the folder, deeply, by name."""
+def files(source: str, left: Left | None = None) -> Iterator[str]:
+    """The stores and trace files of a source: itself, or what is in the folder, deeply, by name. ``left``: is told of
+    those in the folder that hold results of a replay, which are left out."""
     path = Path(source)
     # The empty path would be the folder that we are in.
     if not source or not path.is_dir():
         yield source
         return
     for file in sorted(path.rglob("*")):
-        if file.name.endswith((*trace.SUFFIXES, *STORES)) and file.is_file():
+        if not file.name.endswith((*trace.SUFFIXES, *STORES)) or not file.is_file():
+            continue
+        if not holds_results(str(file)):
             yield str(file)
+        elif left is not None:
+            left(str(file))
+
+
+def holds_results(file: str) -> bool:
+    """Whether a file that is named as a trace file holds the results of a replay, or its report. Raises nothing."""
+    if not file.endswith(".jsonl"):  # a store is not opened here: closing it would free SQLite's locks
+        return False
+    try:
+        with open(file, "rb") as opened:
+            return _RESULTS.match(opened.read(_HEAD)) is not None
+    except OSError:
+        return False  # whoever reads it tells
 
 
 def slices(lines: Iterable[bytes]) -> Iterator[Slice]:
@@ -125,14 +158,19 @@ def slices(lines: Iterable[bytes]) -> Iterator[Slice]:
     for number, line in enumerate(lines, 1):
         head = trace.IS_HEADER.match(line) is not None
         if head and opening is not None:
-            yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None, opening.parser)
+            yield _slice(begin, offset, first, opening)
         if head:
             begin, first, opening = offset, number, _opening(line)
         elif opening is None and line.strip():
             begin, first, opening = offset, number, _UNKNOWN
         offset += len(line)
     if opening is not None:
-        yield Slice(begin, offset - begin, first, opening.session, opening.upstream is not None, opening.parser)
+        yield _slice(begin, offset, first, opening)
+
+
+def _slice(begin: int, end: int, line: int, opening: _Opening) -> Slice:
+    session, relayed = opening.session, opening.upstream is not None
+    return Slice(begin, end - begin, line, session or "", session is not None, relayed, opening.parser)
 
 
 def stamp(file: str) -> str:
@@ -166,7 +204,7 @@ def _traces(file: str, index: int, sessions: tuple[str, ...]) -> Iterator[Unit]:
         found = False
         for piece in slices(opened):
             found = True
-            if not sessions or not piece.session or piece.session.startswith(sessions):
+            if piece.is_wanted(sessions):
                 yield Unit(
                     0, index, "trace", file, str(piece.offset), made, piece.length, piece.line, relayed=piece.relayed,
                     parser=_users(piece.parser),

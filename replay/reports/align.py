@@ -79,6 +79,7 @@ class Aligned(msgspec.Struct, frozen=True):
     differing: int
     choices: int
     partly: bool = False
+    now: tuple[str, ...] = ()
 
 
 def align(

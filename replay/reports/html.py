@@ -6,7 +6,6 @@ All text is data: it is escaped, and characters that would hide or turn other te
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from importlib.resources import files
 from math import log
 from typing import Any
@@ -20,8 +19,10 @@ from replay.reports import words
 from replay.reports.align import Aligned
 from replay.reports.examples import Load, aligned
 from replay.reports.overview import span
-from replay.reports.session import head_in_words, rest_in_words
-from replay.reports.survey import Survey, breach_of, survey
+from replay.reports.rules import titled
+from replay.reports.session import parts, rest_in_words
+from replay.reports.survey import Survey, breach_of, faults_and_rules, survey
+from replay.reports.weigh import BETTER_MEANS, Sense, headline, ranked, sense_of, worst_of
 from replay.reports.words import MARKED, MEANS, counted
 from replay.result import SessionResult
 from replay.run import Replayer
@@ -65,14 +66,15 @@ def write(report: RunReport, path: str, load: Load | None = None, replayer: Repl
 def page(report: RunReport, load: Load | None = None, replayer: Replayer | None = None) -> str:
     """The page. See ``write``."""
     made = _environment()
-    clusters = words.ranked(report.clusters)
     seen = survey(report)
-    examples = _examples(made.get_template("kind.html").module, report, clusters, load, replayer)
+    clusters = ranked(report, seen)
+    examples = _examples(made.get_template("kind.html").module, report, seen, load, replayer)
     return made.get_template("report.html").render(
-        report=report, seen=seen, kinds=_kinds(report, clusters, len(examples)), worst=words.worst_of(clusters),
-        words=words, examples=examples, verdicts=_verdicts(report), families=_families(report), lag=_lag(report),
-        oracles=_oracles(report, seen), left=max(0, len(clusters) - _TABLED), in_words=in_words, name=_name,
-        limit=_ROWS, MARKED=MARKED, MEANS=MEANS,
+        report=report, seen=seen, kinds=_kinds(report, seen, len(examples)), worst=worst_of(report, seen),
+        headline=headline(report, seen), words=words, examples=examples, verdicts=_verdicts(report),
+        bar=_bar(report, seen), families=_families(report), lag=_lag(report), oracles=_oracles(report, seen),
+        left=max(0, len(clusters) - _TABLED), in_words=in_words, name=_name, limit=_ROWS, MARKED=MARKED, MEANS=MEANS,
+        BETTER_MEANS=BETTER_MEANS, named=faults_and_rules, titled=titled,
     )  # fmt: skip
 
 
@@ -121,10 +123,11 @@ def _ends(text: str) -> str:
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A row of the table of kinds. ``shown``: there is an example in full."""
+    """A row of the table of kinds. ``sense``: see weigh; ``shown``: there is an example in full."""
 
     number: int
     verdict: Verdict
+    sense: Sense
     text: str
     count: int
     share: str
@@ -133,28 +136,26 @@ class _Kind(msgspec.Struct, frozen=True):
     shown: bool
 
 
-def _kinds(report: RunReport, clusters: Sequence[Cluster], examples: int) -> list[_Kind]:
+def _kinds(report: RunReport, seen: Survey, examples: int) -> list[_Kind]:
     shown = max(1, words.not_same(report))
     return [
         _Kind(
-            number, each.signature.verdict, in_words(each.signature), each.count, words.percent(each.count / shown),
-            words.shares(each.models), each.example.session, number <= examples,
+            number, each.signature.verdict, sense_of(report, seen, each), in_words(each.signature), each.count,
+            words.percent(each.count / shown), words.shares(each.models), each.example.session, number <= examples,
         )
-        for number, each in enumerate(clusters[:_TABLED], 1)
+        for number, each in enumerate(ranked(report, seen)[:_TABLED], 1)
     ]  # fmt: skip
 
 
-def _examples(
-    macros: Any, report: RunReport, clusters: Sequence[Cluster], load: Load | None, replayer: Replayer | None
-) -> list[str]:
+def _examples(macros: Any, report: RunReport, seen: Survey, load: Load | None, replayer: Replayer | None) -> list[str]:
     """The sections of the kinds, as HTML, as many as there is room for."""
     made: list[str] = []
     room = _ROOM
-    for number, cluster in enumerate(clusters[:_SHOWN], 1):
+    for number, cluster in enumerate(ranked(report, seen)[:_SHOWN], 1):
         both: Aligned | str = ""
         if load is not None and replayer is not None:
             both = aligned(cluster.example, load, replayer)
-        told = _shown(report, cluster)
+        told = _shown(report, seen, cluster)
         section = macros.kind(number, told, _table(report, both))
         if len(section) > room:
             section = macros.kind(number, told, {"why": "this page has no room for them"})
@@ -165,14 +166,15 @@ def _examples(
     return made
 
 
-def _shown(report: RunReport, cluster: Cluster) -> dict[str, Any]:
+def _shown(report: RunReport, seen: Survey, cluster: Cluster) -> dict[str, Any]:
     """What is said of a kind."""
     result = cluster.example
-    lines = [_visible(line, _LINE) for line in (*head_in_words(result), *rest_in_words(result))]
     return {
         "text": in_words(cluster.signature), "verdict": cluster.signature.verdict, "result": result,
+        "sense": sense_of(report, seen, cluster), "name": _name,
         "count": counted(cluster.count, "session"), "models": words.shares(cluster.models),
-        "lines": lines, "command": words.example(report, result),
+        "parts": [(name, [_visible(line, _LINE) for line in lines]) for name, lines in parts(result)],
+        "command": words.example(report, result),
         "sessions": cluster.sessions, "left": cluster.count - len(cluster.sessions),
     }  # fmt: skip
 
@@ -182,9 +184,11 @@ def _table(report: RunReport, both: Aligned | str) -> dict[str, Any]:
     if isinstance(both, str):
         return {"why": both}
     if not both.differing:
-        return {"why": words.nothing_differs(both)}
+        return {"why": words.nothing_differs(both), "now": both.now}
     names = words.shown_sides(report)
-    return {"why": "", "rows": both.rows, "names": names, "choices": both.choices, "span": span, "folded": words.folded}
+    return {
+        "why": "", "rows": both.rows, "names": names, "choices": both.choices, "span": span, "folded": words.folded,
+    }  # fmt: skip
 
 
 class _Share(msgspec.Struct, frozen=True):
@@ -204,6 +208,17 @@ def _verdicts(report: RunReport) -> list[_Share]:
         if count or verdict not in words.RARE:
             made.append(_Share(verdict, count, words.percent(count / total), 100 * count / total))
     return made
+
+
+def _bar(report: RunReport, seen: Survey) -> list[tuple[str, int]]:
+    """The bar: classes, and how many sessions each stands for. Where there is another parser or run to be better than,
+    what differs is told by that."""
+    if not report.baseline or not words.not_same(report):
+        return [(_name(verdict), count) for verdict in VERDICTS if (count := report.summary.count(verdict))]
+    alike = [(_name(verdict), report.summary.count(verdict)) for verdict in VERDICTS if verdict in words.QUIET]
+    found = seen.weighed
+    weighed = (("s-better", found.better), ("s-neither", found.neither), ("s-worse", found.worse))
+    return [(name, count) for name, count in (*alike, *weighed) if count]
 
 
 class _Bar(msgspec.Struct, frozen=True):
@@ -292,6 +307,6 @@ def _only(result: SessionResult) -> SessionResult:
     )
 
 
-def _name(verdict: str) -> str:
-    """The class of a verdict, for colours."""
-    return f"v-{verdict}"
+def _name(verdict: str, sense: Sense = "") -> str:
+    """The class of a verdict, for colours; what has become better is no matter of alarm."""
+    return f"s-{sense}" if sense in ("better", "neither") else f"v-{verdict}"

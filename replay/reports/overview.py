@@ -14,7 +14,9 @@ from rich.text import Text
 from replay.report import RunReport
 from replay.reports import words
 from replay.reports.align import QUOTED, Aligned, Emitted, Row
-from replay.reports.survey import Survey, breach_of
+from replay.reports.rules import titled
+from replay.reports.survey import Survey, breach_of, faults_and_rules
+from replay.reports.weigh import BETTER_MEANS, headline, sense_of, worst_of
 from replay.reports.words import MARKED, RARE, STYLES, counted
 from replay.reports.wrote import Wrote
 from replay.signature import in_words
@@ -43,7 +45,7 @@ def print_overview(console: Console, report: RunReport, seen: Survey, *, plain: 
         console.print(f"and {counted(left, 'more note')} of this sort: see --json")
     if report.summary.sessions == report.summary.unreplayed:
         return
-    _named(console, "Appeared", seen.appeared)
+    _named(console, "New", seen.appeared)
     _named(console, "Gone", seen.gone)
     _oracles(console, report, seen)
     _pair(console, seen)
@@ -66,11 +68,18 @@ def _unreadable(console: Console, report: RunReport) -> None:
 
 
 def _named(console: Console, what: str, found: Counter[Any]) -> None:
-    most = found.most_common()
-    if most:
-        told = ", ".join(f"{printable(words.spaced(name))} {count:,}" for name, count in most[:_MOST])
-        more = f" and {len(most) - _MOST} more" if len(most) > _MOST else ""
+    """Faults on a line, and each rule on one of its own, with what it says."""
+    faults, rules = faults_and_rules(found)
+    if faults:
+        told = ", ".join(f"{printable(words.spaced(name))} {count:,}" for name, count in faults[:_MOST])
+        more = f" and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
         _print(console, f"{what}, by sessions: {told}{more}.")
+    if rules:
+        _print(console, f"{'Broken now' if what == 'New' else 'Broken no more'}, rules of the protocol:")
+    for code, count in rules[:_MOST]:
+        print_indented(console, Text(printable(f"in {counted(count, 'session')}: {titled(code)}")))
+    if len(rules) > _MOST:
+        print_indented(console, Text(f"and {counted(len(rules) - _MOST, 'more rule')}: see --json"))
 
 
 def print_indented(console: Console, text: Text, indent: str = "  ") -> None:
@@ -119,23 +128,30 @@ def _table(*columns: tuple[str, str], plain: bool, title: str = "") -> Table:
     return table
 
 
-def kinds_table(clusters: Sequence[Cluster], shown: int, *, plain: bool) -> Table:
-    """The kinds, with an example's id. ``shown``: sessions of all kinds."""
+def kinds_table(report: RunReport, seen: Survey, clusters: Sequence[Cluster], *, plain: bool) -> Table:
+    """The kinds, with an example's id."""
     table = _table(
         ("verdict", "left"), ("sessions", "right"), ("of these", "right"), ("kind", "left"), ("example", "left"),
         plain=plain,
     )  # fmt: skip
+    shown = max(1, words.not_same(report))
     short = words.shortened(cluster.example.session for cluster in clusters[:_TABLED])
     for cluster in clusters[:_TABLED]:
-        verdict = cluster.signature.verdict
         table.add_row(
-            Text(verdict, STYLES[verdict]), f"{cluster.count:,}", words.percent(cluster.count / max(1, shown)),
+            _verdict(report, seen, cluster), f"{cluster.count:,}", words.percent(cluster.count / shown),
             Text(printable(in_words(cluster.signature))), Text(printable(short[cluster.example.session])),
         )  # fmt: skip
     if len(clusters) > _TABLED:
         left = clusters[_TABLED:]
         table.add_row("", f"{sum(each.count for each in left):,}", "", f"{counted(len(left), 'more kind')}", "")
     return table
+
+
+def _verdict(report: RunReport, seen: Survey, cluster: Cluster) -> Text:
+    """A kind's verdict, and whether that is for the better or the worse."""
+    verdict, sense = cluster.signature.verdict, sense_of(report, seen, cluster)
+    style = "green" if sense == "better" else STYLES[verdict]
+    return Text(f"{verdict}, {sense}" if sense else verdict, style)
 
 
 def _families(families: Sequence[Family], *, plain: bool) -> Table:
@@ -174,7 +190,7 @@ def _paired(console: Console, report: RunReport, *, plain: bool) -> None:
         )  # fmt: skip
     if words.paired_of(report):
         console.print(table)
-        _print(console, "p: exact McNemar test, two-sided; in brackets: Wilson's 95 % interval of the rate.", "dim")
+        _print(console, words.PAIRED_MEANS, "dim")
 
 
 def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) -> None:
@@ -186,7 +202,13 @@ def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) 
     console.print(table)
     for split in seen.nowhere:
         _print(console, f"Split {split} was not compared: no session allows it.", "bold yellow")
-    _print(console, f"{words.headline(report)}.", "bold")
+    _print(console, f"{headline(report, seen)}.", "bold")
+    if report.baseline and words.not_same(report):
+        _print(console, BETTER_MEANS, "dim")
+    worst = worst_of(report, seen)
+    if worst is not None:
+        told = f"Worst kind: {worst.signature.verdict}: {in_words(worst.signature)}, {counted(worst.count, 'session')}."
+        _print(console, told)
     parser = report.parser or "the recorded parser"
     track = f" with track {report.track}" if report.track else ""
     base = f" with {report.baseline}" if report.baseline else ""
@@ -207,9 +229,9 @@ def _summary(console: Console, report: RunReport, seen: Survey, *, plain: bool) 
 def sides_table(aligned: Aligned | str, names: tuple[str, str], *, plain: bool) -> Table | Text:
     """What both sides emitted, step by step; ! where they differ. ``names``: of the sides."""
     if isinstance(aligned, str):
-        return Text(f"both sides: {printable(aligned)}", "dim")
+        return Text(f"step by step: not shown: {printable(aligned)}", "dim")
     if not aligned.differing:
-        return Text(f"both sides: {words.nothing_differs(aligned)}", "dim")
+        return Text("\n".join([f"step by step: {words.nothing_differs(aligned)}", *map(printable, aligned.now)]), "dim")
     table = _table(
         ("", "left"), ("step", "left"), ("the model wrote", "left"), *((name, "left") for name in names), plain=plain,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from replay.derive import StageFailure
 from replay.foreign import is_foreign_name
 from replay.message_diff import in_words
 from replay.pair import ENDED
+from replay.reports.rules import counted_rules
 from replay.reports.words import counted, spaced
 from replay.result import SessionResult
 from replay.signature import EARLIER
@@ -67,6 +68,24 @@ def _failed(error: StageFailure) -> str:
 
 def rest_in_words(result: SessionResult) -> Iterator[str]:
     """Each difference of the message, and all else that is told of the session."""
+    for _, lines in _rest(result):
+        yield from lines
+
+
+def parts(result: SessionResult) -> list[tuple[str, list[str]]]:
+    """All that is told of a session, under headings; those that have nothing are left out."""
+    told = [("verdict and place", head_in_words(result)), *_rest(result)]
+    return [(name, held) for name, lines in told if (held := list(lines))]
+
+
+def _rest(result: SessionResult) -> Iterator[tuple[str, Iterator[str]]]:
+    yield "the message", _message(result)
+    yield "faults and rules", _codes(result)
+    yield "broken, whatever was recorded", _broken(result)
+    yield "notes", iter(result.notes)
+
+
+def _message(result: SessionResult) -> Iterator[str]:
     for item in result.differences[:_MOST]:
         if item.place:
             yield f"choice {item.choice}, {spaced(item.kind)}: {item.place}"
@@ -75,23 +94,30 @@ def rest_in_words(result: SessionResult) -> Iterator[str]:
         yield f"choice {item.choice}, {in_words(item)}{kind}"
     if len(result.differences) > _MOST:
         yield f"and {counted(len(result.differences) - _MOST, 'more difference')} of the message: see --json"
+
+
+def _codes(result: SessionResult) -> Iterator[str]:
     if result.faults_appeared:
-        yield f"faults that appeared: {_times(result.faults_appeared)}"
+        yield f"faults that are new: {_times(result.faults_appeared)}"
     if result.faults_gone:
-        yield f"faults that went: {_times(result.faults_gone)}"
-    if result.rules_appeared:
-        yield f"rules that are broken now: {_times(result.rules_appeared)}"
-    if result.rules_gone:
-        yield f"rules that are broken no more: {_times(result.rules_gone)}"
+        yield f"faults that are gone: {_times(result.faults_gone)}"
+    for word, rules in (("now", result.rules_appeared), ("no more", result.rules_gone)):
+        codes = Counter(rules)
+        for told in counted_rules(sorted(codes)[:_MOST], codes):
+            yield f"rule that is broken {word}: {told}"
+        if len(codes) > _MOST:
+            yield f"and {counted(len(codes) - _MOST, 'more rule')} broken {word}: see --json"
+
+
+def _broken(result: SessionResult) -> Iterator[str]:
     for breach in result.breaches[:_MOST]:
         yield f"{spaced(breach.oracle)}: {printable(breach.detail)}"
     if len(result.breaches) > _MOST:
         yield f"and {counted(len(result.breaches) - _MOST, 'more breach')}: see --json"
-    yield from result.notes
 
 
 def _times(codes: Iterable[str]) -> str:
-    """``INV-032 (6 times), INV-004``."""
+    """``unclosed_call (6 times), stray_marker``."""
     counts = Counter(codes)
     return ", ".join(code if count == 1 else f"{code} ({count:,} times)" for code, count in counts.items())
 
@@ -106,12 +132,12 @@ def _first(first: Divergence) -> Iterator[str]:
         yield f"{worst}first{split}: {first.detail if split else f'{spaced(first.kind)} at {place}'}"
     else:
         layer = f"{first.track}/{first.layer}" if first.track else first.layer
-        where = f"{layer} {first.seq}" if first.seq >= 0 else f"{layer} layer"
+        where = f"{layer} event {first.seq}" if first.seq >= 0 else f"{layer} layer"
         yield f"{worst}first: {where}{split}, {_parting(first)}"
     if first.cause < 0 <= first.frame and first.input:
         yield f"cause: upstream's frame {first.frame}: {first.input}"
     if first.cause >= 0:
-        yield f"cause: engine {first.cause}: {first.input or 'no recorded input'}"
+        yield f"cause: engine step {first.cause}: {first.input or 'no recorded input'}"
 
 
 def is_told(first: Divergence) -> bool:

@@ -8,14 +8,39 @@ import msgspec
 
 from replay.cut import CUT_SHORT
 from replay.report import RunReport
-from replay.reports.words import QUIET, not_same, spaced
-from replay.result import Breach, SessionResult
+from replay.reports.words import QUIET, not_same, severity, spaced
+from replay.result import Breach, SessionResult, Signature
 from replay.verdict import VERDICTS, Oracle
 
 HANDFUL = 8
 """As many sessions that are not the same are kept to be shown one by one."""
 _DISTINCT = 10_000
 """Different notes that are counted; some have numbers in them."""
+
+
+class Weighed(msgspec.Struct):
+    """Sessions that are not the same, by what is wrong with them on either side. ``better``: something went that was
+    wrong, and nothing came; ``worse``: something came; ``neither``: the same is wrong, or nothing."""
+
+    better: int = 0
+    worse: int = 0
+    neither: int = 0
+
+    def add(self, result: SessionResult) -> None:
+        """One more."""
+        way = way_of(result)
+        self.worse += way > 0
+        self.better += way < 0
+        self.neither += way == 0
+
+
+def way_of(result: SessionResult) -> int:
+    """1: something is wrong that was not; -1: something that was wrong is not, and nothing else is; 0: as before. Of a
+    side whose parser failed nothing else is known: the other one is the better, whatever is wrong with it."""
+    before, after = set(result.marks_before), set(result.marks)
+    if ("failed" in before) != ("failed" in after):
+        return 1 if "failed" in after else -1
+    return 1 if after - before else -1 if before - after else 0
 
 
 class Survey(msgspec.Struct):
@@ -25,7 +50,7 @@ class Survey(msgspec.Struct):
     the smallest pair of splits; ``cuts``: places at which sessions were cut short, ``cut``: those sessions,
     ``cut_broken``: those of them in which something is broken at such a place, or the parser fails; ``nowhere``: splits
     that no session allows; ``few``: the sessions that are not the same, the worst last; empty where there are more than
-    HANDFUL."""
+    HANDFUL; ``weighed``: how those fare that are not the same, ``kinds``: likewise, kind by kind."""
 
     told: list[tuple[str, int]] = []
     other: int = 0
@@ -39,6 +64,8 @@ class Survey(msgspec.Struct):
     cut_broken: int = 0
     nowhere: tuple[str, ...] = ()
     few: list[SessionResult] = []
+    weighed: Weighed = msgspec.field(default_factory=Weighed)
+    kinds: dict[Signature, Weighed] = {}
 
 
 def survey(report: RunReport) -> Survey:
@@ -60,12 +87,22 @@ def survey(report: RunReport) -> Survey:
             nowhere.intersection_update(result.not_compared)
         if result.split_pair is not None and (found.pair is None or _size(result) < _size(found.pair)):
             found.pair = result
-        if few and result.verdict not in QUIET:
-            found.few.append(result)
+        if result.verdict not in QUIET:
+            found.weighed.add(result)
+            if result.signature is not None:
+                found.kinds.setdefault(result.signature, Weighed()).add(result)
+            if few:
+                found.few.append(result)
     found.told = sorted(told.items(), key=lambda item: (-item[1], item[0]))
     found.nowhere = tuple(split for split in report.splits if split in nowhere) if report.summary.sessions else ()
-    found.few.sort(key=lambda result: (VERDICTS.index(result.verdict), result.session))
+    found.few.sort(key=_harm)
     return found
+
+
+def _harm(result: SessionResult) -> tuple[bool, int, int, str]:
+    """The most harmful last: what got worse, then by verdict, then by what it does to the message."""
+    kind = "" if result.signature is None else result.signature.kind
+    return way_of(result) > 0, VERDICTS.index(result.verdict), -severity(kind), result.session
 
 
 def _oracles(found: Survey, result: SessionResult) -> None:
@@ -117,6 +154,13 @@ def _told(result: SessionResult) -> list[str]:
 
 def _named(faults: tuple[str, ...], rules: tuple[str, ...]) -> set[str]:
     return {*(f"fault {code}" for code in faults), *(f"rule {code}" for code in rules)}
+
+
+def faults_and_rules(found: Counter[str]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """What is new or gone, apart, the most frequent first: faults as they are, rules by their codes."""
+    most = found.most_common()
+    rules = [(name.removeprefix("rule "), count) for name, count in most if name.startswith("rule ")]
+    return [(name, count) for name, count in most if not name.startswith("rule ")], rules
 
 
 def _size(result: SessionResult) -> tuple[int, int, str, str]:

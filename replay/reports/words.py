@@ -12,7 +12,7 @@ from replay.report import RunReport
 from replay.reports.align import Aligned, Row
 from replay.result import SessionResult, SplitPair
 from replay.text import first_difference, sound
-from replay.totals import Cluster, Paired, Unreadable
+from replay.totals import Paired, Unreadable
 from replay.verdict import MESSAGE_KINDS, VERDICTS, Mark, Verdict
 
 QUIET: tuple[Verdict, ...] = ("same", "uncompared", "restyled")
@@ -66,43 +66,10 @@ def not_same(report: RunReport) -> int:
     return sum(report.summary.count(verdict) for verdict in VERDICTS if verdict not in QUIET)
 
 
-def ranked(clusters: Iterable[Cluster]) -> list[Cluster]:
-    """Kinds by verdict, the worst first, then the largest first."""
-    return sorted(clusters, key=lambda each: (-VERDICTS.index(each.signature.verdict), -each.count))
-
-
-def worst_of(clusters: Iterable[Cluster]) -> Cluster | None:
-    """The kind that does the most harm: by verdict, then by what it does to the message, then by how often."""
-    return min(clusters, key=_harm, default=None)
-
-
-def _harm(cluster: Cluster) -> tuple[int, int, int]:
+def severity(kind: str) -> int:
+    """The place of a kind among those of a message, the most telling first; one that is none of them is last."""
     kinds: Sequence[str] = MESSAGE_KINDS
-    kind = cluster.signature.kind
-    return (
-        -VERDICTS.index(cluster.signature.verdict),
-        kinds.index(kind) if kind in kinds else len(kinds),
-        -cluster.count,
-    )
-
-
-def headline(report: RunReport) -> str:
-    """How many sessions are not the same, and in how many kinds."""
-    summary, shown = report.summary, not_same(report)
-    if not summary.sessions:
-        return "No session was replayed"
-    if not shown:
-        alike = summary.sessions - summary.uncompared - summary.restyled
-        left = f"; {counted(summary.uncompared, 'session')} could not be compared" if summary.uncompared else ""
-        if summary.uncompared == summary.sessions:
-            return f"Nothing could be compared in {counted(summary.sessions, 'session')}"
-        return f"Nothing changed in {counted(alike, 'session')}{left}"
-    kinds = f", in {counted(len(report.clusters), 'kind')}" if report.clusters else ""
-    worst: list[Verdict] = [
-        verdict for verdict in reversed(VERDICTS) if verdict not in QUIET and summary.count(verdict)
-    ]
-    told = [f"{summary.count(verdict):,} {verdict}" for verdict in worst]
-    return f"{', '.join(told)} of {counted(summary.sessions, 'session')}{kinds}"
+    return kinds.index(kind) if kind in kinds else len(kinds)
 
 
 def shares(counts: Mapping[str, int]) -> str:
@@ -135,13 +102,22 @@ def rate(of: tuple[float, float, float]) -> str:
 
 
 def judged(item: Paired) -> str:
-    """What a row of the paired statistics means."""
+    """What a row of the paired statistics means: of these sessions it is exact, of others like them perhaps more."""
     if not item.before and not item.after:
         return "the same sessions on both sides"
-    told = f"appeared in {item.after:,}, went in {item.before:,}"
+    told = f"new in {item.after:,}, gone in {item.before:,}"
     if item.p >= CHANCE:
-        return f"{told}: could be chance"
-    return f"{told}: {'more' if item.after > item.before else 'fewer'}, beyond chance"
+        return f"{told}: too few to generalise"
+    return f"{told}: likely {'more' if item.after > item.before else 'fewer'} in other sessions, too"
+
+
+PAIRED_MEANS = (
+    "new: only the second side has it; gone: only the first. These counts are exact: replayed again, these sessions"
+    " give the same. p and the ranges in brackets are about other sessions like these: p is how likely counts at least"
+    " this uneven would be by the choice of sessions alone, if both sides were equally good (exact McNemar test,"
+    f" two-sided; below {CHANCE} we generalise); the range is where the rate among all such sessions is, in 95 of 100"
+    " corpora (Wilson's interval)."
+)
 
 
 def shortened(ids: Iterable[str]) -> dict[str, str]:
@@ -291,6 +267,8 @@ def folded(row: Row) -> str:
 def nothing_differs(both: Aligned) -> str:
     """Why there is nothing to show of two sides."""
     seen = "what was compared is" if both.partly else "what clients see, markers and faults are"
+    if both.now:
+        return f"now {seen} the same as recorded at every step (the earlier report has no events to show beside it)"
     return f"{seen} the same at every step"
 
 
@@ -333,19 +311,24 @@ def _label(place: int) -> str:
 
 
 def lag_in_words(report: RunReport) -> str:
-    """``The replay shows 98.2 % of the characters after the same token, 1.5 % later (by up to 34 tokens), 0.30 %
-    earlier (by up to 3 tokens).``; "" where nothing is known of it."""
+    """``The replay shows 98.2 % at the same token as the record, 1.5 % later (by up to 34 tokens), 0.30 % earlier (by
+    1 token).``; "" where nothing is known of it."""
     total = sum(report.lag.values())
     if not total:
         return ""
     actor = "the replay" if is_earlier(report) or not report.baseline else sides(report)[1]
-    told = [f"{percent(report.lag.get(0, 0) / total)} of its characters after the same token"]
+    before = shown_sides(report)[0]
+    told = [f"{percent(report.lag.get(0, 0) / total)} at the same token as {_record(before)}"]
     for name, sign in (("later", 1), ("earlier", -1)):
         part = {sign * tokens: count for tokens, count in report.lag.items() if tokens * sign > 0 and count}
         if part:
             most = f"by {'up to ' if max(part) > 1 else ''}{counted(max(part), 'token')}"
             told.append(f"{percent(sum(part.values()) / total)} {name} ({most})")
     return f"Of the text that both sides show, in sessions whose events differ, {actor} shows {', '.join(told)}."
+
+
+def _record(side: str) -> str:
+    return "the record" if side == "recorded" else side
 
 
 def pace(report: RunReport) -> str:

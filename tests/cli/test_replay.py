@@ -35,7 +35,7 @@ def test_a_changed_parser(recorded: Path, ids: dict[str, str], playhead: Playhea
     assert max(map(len, lines)) <= WIDTH
     # For each: the session, where it first differs, what caused it, both sides.
     assert f"changed  {ids['text']}" in result.stdout
-    assert "worst: boundary; first: semantic " in result.stdout
+    assert "worst: boundary; first: semantic event " in result.stdout
     assert ", content → reasoning" in result.stdout
     assert "cause: engine" in result.stdout
     assert "recorded" in result.stdout
@@ -138,7 +138,7 @@ def test_an_upstream_that_lost_something(playhead: Playhead, tmp_path: Path, mon
         "  message: changed  upstream: same  relay: same",
         "  worst: call lost; first: text at upstream's frame 2",
     ]
-    assert lines[at + 3].startswith("  cause: engine 1: tokens choice=0 ids=[5718, ")
+    assert lines[at + 3].startswith("  cause: engine step 1: tokens choice=0 ids=[5718, ")
     text = " ".join(" ".join(lines).split())
     assert f"choice 0, call lost: upstream's frame 11: no call; {parser}: call 1 of 'get_weather'" in text
     assert f"choice 0, text: upstream's frame 2: no content; {parser}: 'Let me check.'" in text

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from replay import traces
+from store import trace
 from tests.support.answers import CASES
 from tests.support.server import replayed, serve
 from tests.support.tree import ROOT
@@ -35,7 +37,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_these_are_all() -> None:
-    assert EXAMPLES == ["modified_parser.py", "openai_client.py", "record.py", "replay_sessions.py"]
+    assert EXAMPLES == ["modified_parser.py", "openai_client.py", "record.py", "replay_sessions.py", "small_parser.py"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -49,8 +51,9 @@ def test_the_docstring_says_how_to_run_it(name: str) -> None:
     [
         (["record.py"], "usage: python examples/record.py STORE QUESTION...\n"),
         (["record.py", "some.db"], "usage: python examples/record.py STORE QUESTION...\n"),
-        (["replay_sessions.py"], "usage: python examples/replay_sessions.py STORE [PARSER]\n"),
+        (["replay_sessions.py"], "usage: python examples/replay_sessions.py SOURCE [PARSER]\n"),
         (["replay_sessions.py", "no.db"], "no.db"),
+        (["replay_sessions.py", "no_folder/"], "no_folder"),
         (["openai_client.py"], "usage: python examples/openai_client.py ADDRESS QUESTION\n"),
         (["openai_client.py", "http://127.0.0.1:9", "?"], "no server answers at http://127.0.0.1:9; start one: "),
     ],
@@ -71,6 +74,19 @@ def test_record(recorded: Path) -> None:
 
 def test_replay(recorded: Path) -> None:
     lines = run("replay_sessions.py", recorded).splitlines()
+    assert [line.split()[0] for line in lines] == ["same", "same"]
+
+
+def test_replay_of_trace_files(recorded: Path, tmp_path: Path) -> None:
+    expected = run("replay_sessions.py", recorded)
+    for at, found in enumerate(traces(recorded)):
+        (tmp_path / f"{at}.jsonl").write_bytes(trace.dumps(found))
+    assert run("replay_sessions.py", tmp_path).splitlines() == expected.splitlines()
+    assert run("replay_sessions.py", tmp_path / "0.jsonl").splitlines() == expected.splitlines()[:1]
+
+
+def test_replay_with_the_small_parser(recorded: Path) -> None:
+    lines = run("replay_sessions.py", recorded, "examples/small_parser.py:Parser").splitlines()
     assert [line.split()[0] for line in lines] == ["same", "same"]
 
 

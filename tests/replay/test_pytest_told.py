@@ -24,6 +24,7 @@ from tests.support.plugin import (
     ONE,
     OTHER,
     Run,
+    collected,
     fixture_run,
     fixture_spawn,
     said,
@@ -36,6 +37,32 @@ from tests.support.tree import ROOT
 __all__ = ["fixture_run", "fixture_spawn"]
 
 pytest_plugins = ["pytester"]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_ids_that_would_reach_the_terminal(spawn: Run, pytester: pytest.Pytester) -> None:
+    """They are escaped, and each has a name of its own."""
+    names = ["\x1b[2J\nx", r"\x1b[2J\nx", "a", "a", "a#2", "", "\x07"]
+    shown = [r"\x1b[2J\nx", r"\x1b[2J\nx#2", "a", "a#2", "a#2#2"]
+    file_of(pytester.path / "a.jsonl", sessions(names))
+    found = [line.partition("::")[2] for line in collected(spawn("--playhead", "a.jsonl", "--collect-only", "-q"))]
+    assert (found[:5], found[6]) == (shown, r"\x07")
+    assert re.fullmatch(r"line \d+", found[5])
+    result = spawn("--playhead", "a.jsonl", "--playhead-parser", MODIFIED, "-v")
+    assert not set(said(result)) & {"\x1b", "\x07"}
+    spawn("--playhead", "a.jsonl", rf"a.jsonl::{shown[1]}").assert_outcomes(passed=1)
+
+
+def test_results_of_a_replay_in_a_folder(spawn: Run, pytester: pytest.Pytester) -> None:
+    """Left out, and that is told; named, they are an error."""
+    source = two(pytester.path / "traces/a.jsonl")
+    run_replay([source], resume=str(pytester.path / "traces/r.jsonl"))
+    result = spawn("--playhead", "traces")
+    result.assert_outcomes(passed=2)
+    assert "playhead: left out, as it holds results of a replay: traces/r.jsonl" in result.outlines
+    spawn("--playhead", "traces/r.jsonl").assert_outcomes(failed=1)
 
 
 # --- what a test says -------------------------------------------------------------------------------------------------
@@ -61,11 +88,12 @@ def test_a_changed_session_fails_in_the_words_of_the_report(
     file_of(pytester.path / "a.jsonl", [record(asked, whole(tokens("High tide at nine.")))])
     result = spawn("--playhead", "a.jsonl", "--playhead-parser", MODIFIED)
     result.assert_outcomes(failed=1)
-    assert f"FAILED a.jsonl::{ONE} - Failed: changed: boundary (content → reasoning)" in said(result)
+    kind = "changed: boundary (content → reasoning)"
+    assert f"FAILED ({kind}) a.jsonl::{ONE} - Failed: {kind}" in said(result)
     monkeypatch.chdir(pytester.path)
     told = terminal_report("a.jsonl", MODIFIED).split("\n\n")[0]
     assert told.startswith(f"changed  {ONE}  a.jsonl\n")
-    assert "cause: engine 1: tokens" in told
+    assert "cause: engine step 1: tokens" in told
     assert "| ! |" in told
     assert told in said(result)
     assert f"playhead replay a.jsonl --session {ONE} --parser {MODIFIED}" in said(result)
@@ -107,7 +135,7 @@ def test_a_parser_that_raises(run: Run, pytester: pytest.Pytester) -> None:
     file_of(pytester.path / "a.jsonl", sessions([ONE, "e" * 32]))
     result = run("--playhead", "a.jsonl", "--playhead-parser", f"{PARSERS}:Bad", "--playhead-fail-on", "failed")
     result.assert_outcomes(passed=1, failed=1)
-    assert f"FAILED a.jsonl::{'e' * 32} - Failed: failed: RuntimeError" in said(result)
+    assert "FAILED (failed: RuntimeError at parsers.py:" in said(result)
     assert "test.bad@1 raised RuntimeError: e (parsers.py:" in said(result)
 
 
@@ -171,6 +199,7 @@ def test_baselines(replayed):
     (["traces"], {"splits": "one,token"}, r"such as \\['one', 'token'\\], not 'one,token'"),
     (["traces"], {"ignore": print}, r"ignore is a sequence of functions, such as \\[print\\]"),
     (["traces"], {"compare": 3}, "comparer 3 is int, not a function"),
+    (["traces"], {"sessions": "00"}, r"such as \\['00'\\], not '00'"),
 ])
 def test_errors(replayed, sources, options, says):
     with pytest.raises(ReplayError, match=says):
@@ -189,7 +218,7 @@ def test_the_fixture(spawn: Run, pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nplayhead_parser = hermez")
     pytester.mkdir("deep")
     os.chdir(pytester.path / "deep")
-    spawn("..").assert_outcomes(passed=9)
+    spawn("..").assert_outcomes(passed=10)
 
 
 def test_the_example(spawn: Run, pytester: pytest.Pytester) -> None:

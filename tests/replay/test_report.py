@@ -176,7 +176,7 @@ def test_the_json_report_round_trips() -> None:
     assert list(plain) == [
         "playhead", "parser", "sources", "splits", "layer", "summary", "digest", "cut", "compare", "ignore",
         "peer_python", "tokenizer", "seconds", "jobs", "interrupted", "clusters", "families", "paired", "lag",
-        "unreadable", "missing", "counted_once", "sessions",
+        "unreadable", "missing", "counted_once", "left_out", "sessions",
     ]  # fmt: skip
     assert plain["summary"]["sessions"] == 8
     assert [session["verdict"] for session in plain["sessions"][:4]] == ["same"] * 4
@@ -224,7 +224,7 @@ def test_the_terminal_report_names_what_matters() -> None:
     assert text.isascii() or "\x1b" not in text
     assert "changed  " + "3" * 32 in text
     assert "boundary" in text
-    assert "cause: engine 1: tokens choice=0 ids=[1000] 'Bre'" in text
+    assert "cause: engine step 1: tokens choice=0 ids=[1000] 'Bre'" in text
     assert "unclosed_reasoning" in text
     assert "example.modified@1" in text
     short = io.StringIO()
@@ -240,7 +240,7 @@ def printed(report: RunReport) -> str:
 
 def test_the_worst_and_the_first_are_told_apart() -> None:
     report, _ = reports()
-    assert "worst: boundary; first: semantic 3, content → reasoning" in printed(report)
+    assert "worst: boundary; first: semantic event 3, content → reasoning" in printed(report)
     assert "choice 0, reasoning: nothing → 'Brest is a port in Brittany.' (boundary)" in printed(report)
     assert "choice 0, content: 'Brest is a port in Brittany.' → nothing (boundary)" in printed(report)
     assert "choice 0, faults: nothing → unclosed_reasoning\n" in printed(report)

@@ -27,6 +27,7 @@ from replay.totals import Unreadable
 from stages import catalog
 from stages.events import CallArguments, Content, Finish, FinishInput, Input, Semantic, TokensInput
 from stages.opening import Opening
+from stages.protocols.rules import RULES
 from stages.stage import Machine
 from store.api import Trace
 from tests.support.replay import SAID, record, tokens, track, whole
@@ -135,7 +136,7 @@ def test_nothing_that_counts_differs() -> None:
     both = align(steps("a"), side, other, counting=same)
     assert both.differing == 0
     assert words.nothing_differs(both) == "what was compared is the same at every step"
-    assert "both sides: what was compared is the same at every step" in printed(
+    assert "step by step: what was compared is the same at every step" in printed(
         report_of(1, lambda number: result(number, "changed")), lambda _: both
     )
     assert counting(result(0, "changed", layers={"message": "same", "semantic": "changed"})) is None
@@ -229,8 +230,42 @@ def test_splits_are_told_by_verdict_and_codes_once() -> None:
     )  # fmt: skip
     assert "by split: same: recorded, token; changed: one, rand:1:5" in list(head_in_words(found))
     told = list(rest_in_words(found))
-    assert "rules that are broken now: INV-032 (6 times), INV-004" in told
-    assert "faults that went: unclosed_call" in told
+    texts = {rule.name: rule.text for rule in RULES}
+    for code, times in (("INV-004", ""), ("INV-032", " (6 times)")):
+        [line] = [line for line in told if code in line]
+        start = f"rule that is broken now: {code}{times}: "
+        assert line.startswith(start)
+        # Its first words say what is right.
+        assert (
+            texts[code].replace("``", "").casefold().startswith(line.removeprefix(start).removesuffix(" …").casefold())
+        )
+    assert "faults that are gone: unclosed_call" in told
+
+
+def test_better_and_worse_are_told_apart() -> None:
+    """Of 12 that changed: 10 lose what was wrong, 1 gets something, 1 had a parser that failed and now has a fault."""
+
+    def make(number: int) -> SessionResult:
+        before, after = {10: ((), ("leaked",)), 11: (("failed", "differs"), ("fault",))}.get(
+            number, (("differs", "split"), ("split",))
+        )
+        kind = "text" if number == 10 else "call_lost"
+        return result(number, "changed", kind, marks_before=before, marks=after)
+
+    told = "12 changed of 12 sessions, in 2 kinds: 11 better, 1 worse"
+    report = report_of(12, make, baseline="hermes")
+    text, page = joined(printed(report)), html.page(report)
+    assert f"{told}." in text and f"<h1>{told}</h1>" in page
+    worst = "text (content → reasoning) · in content · after <tool_call>, 1 session"
+    assert f"Worst kind: changed: {worst}" in text
+    assert f'<span class="tag v-changed">changed</span> {worst.replace(">", "&gt;").replace("<", "&lt;")}' in page
+    assert "Kind 1 of 2, 1 session" in text
+    # Nothing is worse: there is no worst kind, and nothing is red.
+    better = html.page(report_of(10, make, baseline="earlier.json"))
+    assert "<h1>10 changed of 10 sessions, in 1 kind: 10 better, 0 worse</h1>" in better
+    assert "Worst kind" not in better and '<span class="s-better" style="flex: 10 1 0">' in better
+    # Without another side nothing is better than it.
+    assert " better" not in joined(printed(report_of(10, make)))
 
 
 def test_ids_are_as_short_as_tells_them_apart() -> None:

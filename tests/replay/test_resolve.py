@@ -9,12 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from replay.corpus import run_replay
 from replay.errors import NotAvailable, ParserNotFound, ReplayError
 from replay.resolve import resolve
 from replay.run import Replayer
 from stages import catalog
-from stages.events import Start
-from stages.stage import fold
+from stages.events import Input, Semantic, Start
+from stages.opening import Opening
+from stages.stage import Machine, fold
+from store import trace
 from tests.support.replay import SAID, opening, record, tokens, whole
 
 STAGE = """
@@ -53,6 +56,43 @@ def test_a_name_of_the_catalog() -> None:
 def test_a_stage_is_its_own() -> None:
     stage = catalog.parser("hermes")
     assert resolve(stage) is stage
+
+
+class Mine:
+    """As little as a stage can be."""
+
+    def start(self, opening: Opening) -> Machine[Input, Semantic]:
+        return catalog.parser("hermes").start(opening)
+
+
+class Needy(Mine):
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+
+def test_a_class_or_function_is_called_for_its_stage() -> None:
+    session = record(opening(), whole(tokens(SAID)))
+    for given in (Mine, Mine(), lambda: catalog.parser("hermes")):
+        parser: Any = given
+        assert Replayer(parser).replay(session).verdict == "same"
+        assert Replayer(baseline=parser).replay(session).verdict == "same"
+    mine: Any = Mine
+    assert resolve(mine).id == "Mine"
+
+
+def test_what_makes_no_stage_is_said_at_once(tmp_path: Path) -> None:
+    needy: Any = Needy
+    with pytest.raises(ParserNotFound, match="parser 'Needy': calling it without arguments failed: TypeError"):
+        Replayer(needy)
+    number: Any = 3
+    with pytest.raises(ParserNotFound, match="parser 'int' is int, not a stage"):
+        Replayer(baseline=number)
+    mine: Any = Mine
+    trace.write(record(opening(), whole(tokens(SAID))), tmp_path / "a.jsonl")
+    report = run_replay([str(tmp_path)], mine)
+    assert (report.parser, report.summary.same) == ("Mine", 1)
+    with pytest.raises(ParserNotFound, match="'Needy'"):
+        run_replay([str(tmp_path)], needy)
 
 
 def test_auto_is_what_the_session_speaks() -> None:
