@@ -149,6 +149,8 @@ def alive(pid: int) -> bool:
 
 
 def test_options_that_are_wrong(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_bytes(recorded.read_bytes())
     for arguments, says in (
         (["--jobs", "0"], "--jobs"),
         (["--time-limit", "0"], "--time-limit"),
@@ -160,7 +162,8 @@ def test_options_that_are_wrong(recorded: Path, playhead: Playhead, tmp_path: Pa
         (["--compare", "gone.py:f"], "there is no file gone.py"),
         (["--ignore", f"{FINE.rpartition(':')[0]}:GATE"], "not a function"),
         (["--peer-python", "/gone"], "there is no file /gone"),
-        (["--resume", str(recorded)], "holds no results of a replay"),
+        (["--resume", str(recorded)], "would overwrite what is read"),
+        (["--resume", str(other)], "holds no results of a replay"),
     ):
         result = playhead("replay", recorded, *arguments)
         assert (result.exit_code, result.stdout) == (2, ""), arguments
