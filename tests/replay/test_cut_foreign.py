@@ -32,7 +32,7 @@ def test_a_worker_that_ends_is_not_asked_at_every_cut() -> None:
     assert made.count == stage.asked == 1
     assert made.failed is not None
     assert made.failed.type == "Timeout"
-    assert made.notes[-1].endswith(" more places: its worker ended")
+    assert made.notes[-1].endswith(" more places were not tried: its worker ended")
 
 
 class Merges(Peer):
