@@ -32,7 +32,9 @@ def test_what_counts_as_a_failure_is_what_the_exit_code_says(
     assert ElementTree.fromstring((tmp_path / "x.xml").read_bytes()).get("failures") == "0"
 
 
-def test_against_an_earlier_report_the_steps_are_of_the_record(recorded: Path, playhead: Playhead, tmp_path: Path) -> None:
+def test_against_an_earlier_report_the_steps_are_of_the_record(
+    recorded: Path, playhead: Playhead, tmp_path: Path
+) -> None:
     assert playhead("replay", recorded, "--json", "then.json").exit_code == 0
     arguments = ("--baseline", "then.json", "--parser", MODIFIED, "--html", "out.html")
     assert playhead("replay", recorded, *arguments).exit_code == 1

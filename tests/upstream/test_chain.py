@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stages.events import FinishInput, PromptInput, TokensInput, UsageInput
-from tests.support.proxies import bytes_of, ended, latest, post, proxied, session_of
+from tests.support.proxies import bytes_of, post, proxied, session_of
 from tests.support.server import MESSAGES, Running, serve
 
 STEPS = [
@@ -75,10 +75,10 @@ def test_the_same_bytes(origin: Running, front: Running, fields: dict[str, Any])
 def test_what_is_recorded_of_the_tokens(origin: Running, front: Running) -> None:
     """The engine's inputs there are the inputs here, but for what a response does not tell."""
     body = json.dumps({"model": origin.model, "messages": MESSAGES, "stream": True, "n": 2}).encode()
-    there = ended(origin)
     got = post(front.address, "/v1/chat/completions", body)
     ours = session_of(front, got).events("input", "engine")
-    theirs = latest(origin, there + 1).events("input", "engine")
+    first = json.loads(got.body.partition(b"data: ")[2].partition(b"\n")[0])
+    theirs = origin.recorded(first["id"]).events("input", "engine")
 
     def told(events: list[Any]) -> list[Any]:
         found: list[Any] = []
