@@ -35,7 +35,7 @@ class Reading:
         self._form = form
         self._markers = markers
         self._extra = extra
-        self.tokens = lexicon.forms(tokens)
+        self.tokens = lexicon.forms(sorted(tokens))
         """The format's literals, or parts of them, that are tokens: where they mean nothing, they are no ordinary text
         either."""
         self._legal = legal(form)

@@ -30,14 +30,21 @@ class Strays(Held):
         if end < len(text):
             self._text(text[end:])
 
-    def _stray(self, found: str) -> None:
-        """Report it, where nothing was before, and where it is a token: letters are no news."""
+    def _stray(self, found: str, behind: int = 0) -> None:
+        """Report it, where nothing was before, and where it is a token: letters are no news. ``behind``: bytes that
+        were sent after it."""
         literal = self.reading.tokens.get(found)
         if literal is not None and not self.writer.faulted:
-            src = self.writer.pos - self.writer.size(found), self.writer.pos
+            end = self.writer.pos - behind
+            src = end - self.writer.size(found), end
             self.writer.fault(FaultCode.STRAY_MARKER, src, detail=f"{literal} is text here")
 
     def _strays(self, sent: str) -> None:
-        """The same of what was sent with what surrounds it."""
-        if not self.writer.faulted:
-            self._stray(next(filter(sent.__contains__, self.reading.tokens), ""))
+        """The same of the first one in what was sent with what surrounds it; white space at its end may be held."""
+        if self.writer.faulted:
+            return
+        places = [(sent.index(form), form) for form in self.reading.tokens if form in sent]
+        if places:
+            at, form = min(places)
+            held = sum(map(self.writer.size, self.space))
+            self._stray(form, self.writer.size(sent[at + len(form) :]) - held)
