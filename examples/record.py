@@ -15,7 +15,7 @@ import anyio
 
 from pipeline.config import Config
 from pipeline.engines.scripted import ScriptedEngine
-from pipeline.http import chat
+from pipeline.http import plans
 from pipeline.http.app import Server
 from pipeline.recorder import Recorder
 from stages.events import Block
@@ -26,7 +26,7 @@ async def ask(server: Server, question: str) -> None:
     """Run one session to its end. What it would have sent to a client comes as frames; here they are printed."""
     request = {"messages": [{"role": "user", "content": question}], "stream": True}
     body = json.dumps(request).encode()
-    session = server.session(chat.plan(body, server.model), body)
+    session = server.session("chat", plans.plan("chat", body, server.model), body)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         async with session.frames as frames:

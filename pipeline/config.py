@@ -25,7 +25,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str | None = None
     """A URL, or a TOML file that names several upstreams."""
     depth: Literal["auto", "tokens", "text", "verbatim"] = "auto"
-    """The most that is asked for of what the model wrote, where ``upstream`` is a URL; so are the next six."""
+    """The most that is asked for of what the model wrote, where ``upstream`` is a URL; so are the next seven."""
+    upstream_protocol: Literal["all", "chat", "completions", "responses", "messages"] = "all"
+    """What it speaks."""
     tokenizer: str | None = None
     key_env: str | None = None
     connect_timeout: float = 5.0
@@ -56,6 +58,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     stall: Literal["wait", "detach", "abort"] = "abort"
     """What becomes of a client that takes nothing of what is written to it for ``stall_after``."""
     stall_after: float = 60.0
+    resume: float = 0.0
+    """How long a recorded stream goes on, after its client has left, for whoever takes it up again; 0: it is aborted at
+    once. Requests may ask for another."""
+    max_resume: float = 600.0
+    """The most that a request may ask for; 0: nothing."""
     shutdown_grace: float = 5.0
     """How long running sessions may finish after a stop signal before they are aborted."""
     allow_forced: bool = False

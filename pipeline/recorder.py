@@ -30,6 +30,11 @@ class SessionRecorder:
         """The session is one of the sample, and there is a store."""
         return self._writer is not None
 
+    @property
+    def lost(self) -> bool:
+        """Something of it could not be stored."""
+        return self._writer is not None and self._writer.incomplete
+
     def tap(self, track: str, layer: Layer) -> Tap:
         """A tap that appends to (track, layer), seq from 0."""
         writer, elapsed = self._writer, self.elapsed

@@ -23,7 +23,7 @@ from pipeline.channels import Tap, run_stage, send
 from pipeline.engines.base import EngineStream, Watch
 from pipeline.recorder import SessionRecorder
 from pipeline.timings import Timings
-from stages.catalog import Layers
+from stages.catalog import PROTOCOLS, Layers
 from stages.events import (
     AbortInput,
     End,
@@ -95,8 +95,6 @@ async def to_its_end(work: Callable[[], Awaitable[None]], abort: Callable[[Abort
 class Session:
     """A live session. ``run`` it in a task group, read ``frames`` to the end, call ``abort`` at any time."""
 
-    path = "/v1/chat/completions"
-
     def __init__(
         self,
         opening: Opening,
@@ -111,6 +109,7 @@ class Session:
         """``channel_size``: lists per channel; ``commit_after``: seconds until a stream begins without admission;
         ``keep_alive``: seconds without a frame until there is a comment; 0: none but the one that begins it."""
         self.opening = opening
+        self.path = PROTOCOLS[opening.protocol].path
         self._layers = layers
         self._stream = stream
         self.recorder = recorder
@@ -164,6 +163,7 @@ class Session:
         """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
         encoder, framer = self._layers.encoder.start(self.opening), self._layers.framer.start(self.opening)
         if begun:
+            # What was sent, they know of: then the error is an event of the stream.
             fold(framer, fold(encoder, [Tick()]))
         return fold(framer, fold(encoder, [failure, End()]))
 

@@ -17,6 +17,7 @@ from stages.events import (
     CallArguments,
     Content,
     Dropped,
+    Echo,
     End,
     ErrorChunk,
     Failure,
@@ -35,7 +36,7 @@ from stages.events import (
 TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments"))
 
 _DELTAS = frozenset((Reasoning, Content, Refusal, CallArguments, Marker, Dropped))
-_SESSION = frozenset((Usage, Failure, End, TimingInput))
+_SESSION = frozenset((Usage, Failure, End, TimingInput, Echo))
 
 Lane: TypeAlias = tuple[str, int]
 """What has an order of its own: a choice's text, tokens and faults, ticks, and what concerns the whole session."""

@@ -18,14 +18,15 @@ from replay.baseline import baseline, is_open
 from replay.derive import run
 from replay.errors import NotAvailable
 from replay.resolve import resolve
-from replay.upstream_layers import relay_of, relayed
+from replay.upstream_layers import relay_of, relayed, translated
 from stages import catalog
 from stages.errors import UnknownName
-from stages.events import AbortInput, Body, FinishInput, Frame, Head, Input, PromptInput, Sent, TokensInput
-from stages.message import collect
+from stages.events import AbortInput, Body, Echo, FinishInput, Frame, Head, Input, PromptInput, Sent, TokensInput
+from stages.message import Message, collect
 from stages.opening import Opening
 from stages.parse.format import Format
 from stages.parse.parser import Parser
+from stages.protocols.openai_completions import CAP
 from stages.protocols.rules import (
     PROTOCOLS,
     EngineChoice,
@@ -74,7 +75,7 @@ def evidence_of(
         http=_http(opening, frames, seen),
         writes=_writes(frames, times, ended, keep_alive if own and opening.ask.stream else 0.0),
         engine=(_engine(opening, inputs) if like is None else like.engine) if ended else None,
-        meant=collect(semantic, named=opening.ask.named) if own and ended else None,
+        meant=_meant(opening, semantic) if own and ended else None,
         whole=_whole(opening, semantic) if own and effort and ended else None,
         replayed=_encoded(opening, semantic) if own and effort and ended else None,
         sent=_taken(frames, sent[-1]) if sent and ended else None,
@@ -115,6 +116,20 @@ def _relayed(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
     not what it meant to send."""
     records = relay_of(trace)
     return [], [record.event for record in records], [record.at for record in records]
+
+
+def _meant(opening: Opening, semantic: Sequence[Any]) -> list[Message]:
+    """What the choices mean to say; with echo, their prompt first."""
+    ask = opening.ask
+    messages = collect(semantic, named=ask.named)
+    each = max(ask.n // ask.prompts, 1)
+    told = {event.prompt: event.text for event in semantic if isinstance(event, Echo)} if ask.echo else {}
+    return [
+        msgspec.structs.replace(
+            message, content=(told.get(message.choice // each, "") + (message.content or "")) or None
+        )
+        for message in messages
+    ]
 
 
 def _marked(
@@ -183,7 +198,9 @@ class _Choice:
 
 def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
     """None for an engine that gives no ids: its tokens cannot be counted."""
-    prompt: PromptInput | None = None
+    if translated(opening):
+        return None
+    prompts: list[PromptInput] = []
     choices: dict[int, _Choice] = {}
     for event in inputs:
         if isinstance(event, TokensInput):
@@ -196,24 +213,26 @@ def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
         elif isinstance(event, FinishInput):
             choices.setdefault(event.choice, _Choice()).reason = event.reason
         elif isinstance(event, PromptInput):
-            prompt = event
-    if prompt is None:
+            prompts.append(event)
+    if not prompts:
         return None
     if relayed(opening) and any(isinstance(event, FinishInput) and event.reason == "stop" for event in inputs):
         # A server that cuts its text at a stop string cuts the ids behind it, too: they are not all that it generated.
         for choice in choices.values():
             choice.ids, choice.whole = [], False
-    known = not relayed(opening) or prompt.count > 0
-    cap = _cap(opening, prompt.count)
+    count = sum(prompt.count for prompt in prompts)
+    caps = [_cap(opening, prompt.count) for prompt in prompts]
+    each = max(opening.ask.n // len(prompts), 1)
     return EngineFacts(
         {
             index: EngineChoice(
-                tuple(choice.ids), choice.reason, cap, tuple(choice.pieces) if choice.whole else ()
+                tuple(choice.ids), choice.reason, caps[min(index // each, len(caps) - 1)],
+                tuple(choice.pieces) if choice.whole else (),
             )
             for index, choice in sorted(choices.items())
         },
-        prompt=prompt.count if known else None,
-        prompt_ids=prompt.ids,
+        prompt=count if count or not relayed(opening) else None,
+        prompt_ids=prompts[0].ids,
         markers=markers_of(opening),
     )  # fmt: skip
 
@@ -223,7 +242,8 @@ def _cap(opening: Opening, prompt: int) -> int | None:
         # Reasons are those of a script, which no count bounds; or the context's end may come first.
         return None
     request = _request(opening) or {}
-    asked = next((request[name] for name in _CAPS if isinstance(request.get(name), int)), None)
+    usual = CAP if opening.protocol == "completions" else None
+    asked = next((request[name] for name in _CAPS if isinstance(request.get(name), int)), usual)
     room = None if opening.engine.max_tokens is None else opening.engine.max_tokens - prompt
     return min((cap for cap in (asked, room) if cap is not None), default=None)
 

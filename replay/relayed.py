@@ -15,8 +15,9 @@ from replay.diff import Session, compare
 from replay.message_diff import differences, in_words
 from replay.result import Finding
 from replay.upstream_diff import Sides, Told, told_apart
-from replay.upstream_layers import Checked, checked, relayed
+from replay.upstream_layers import Checked, checked, relayed, translated
 from replay.verdict import Difference, Divergence, worst
+from stages.catalog import Layers
 from stages.events import (
     AbortInput,
     Block,
@@ -33,6 +34,7 @@ from stages.events import (
 )
 from stages.message import collect
 from stages.opening import Opening
+from stages.parse.told import TOLD
 from stages.protocols.lenient import value_of
 from stages.sse import SseDecoder
 from store import codec
@@ -62,6 +64,8 @@ def other(session: Session, trace: Trace, track: str, theirs: Track | None) -> O
     if track == "upstream":
         if theirs is None or session.opening.upstream is None:
             return "no track upstream was recorded"
+        if told(session.layers):
+            return _upstream(session, trace, theirs)
         return unknown(trace) or untold(trace, theirs) or _upstream(session, trace, theirs)
     if (track, "semantic") in trace.records:
         recorded = tracked(trace, track, "semantic")
@@ -80,6 +84,8 @@ def against_served(trace: Trace, track: str) -> Told | str:
         digest = f"{track}/semantic" in trace.info.digests
         return f"only a digest of {track} was recorded" if digest else f"no track {track} was recorded"
     made = tracked(trace, track, "semantic")
+    if translated(trace.opening):
+        return unknown(trace)
     if relayed(trace.opening):
         theirs = checked(trace, "message").theirs
         if theirs is None:
@@ -110,6 +116,16 @@ def unknown(trace: Trace) -> str:
     if upstream is None or not verbatim(trace):
         return ""
     return f"recorded verbatim: what the model wrote is not known{f' ({upstream.why})' if upstream.why else ''}"
+
+
+def told(layers: Layers) -> bool:
+    """What is parsed is what another server says that its model meant."""
+    return layers.parts["parser"].id == TOLD.id
+
+
+def unread(trace: Trace, layers: Layers) -> str:
+    """Why nothing of a session that our stages served is there for this parser to read; "" where something is."""
+    return unknown(trace) if translated(trace.opening) and not told(layers) else ""
 
 
 def _is_bare(event: TokensInput) -> bool:

@@ -11,6 +11,7 @@ from stages.events import (
     CallStart,
     Content,
     Dropped,
+    Echo,
     Fault,
     Finish,
     Input,
@@ -23,7 +24,7 @@ from stages.events import (
 )
 
 _TEXTS: frozenset[type] = frozenset((Reasoning, Content, Refusal, CallArguments))
-_SILENT: frozenset[type] = frozenset((Tokens, Dropped, Tick, TimingInput))
+_SILENT: frozenset[type] = frozenset((Tokens, Dropped, Tick, TimingInput, Echo))
 _NOWHERE = (0, 0)
 
 

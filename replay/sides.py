@@ -66,6 +66,12 @@ class Both(msgspec.Struct):
 
 def served(plan: Plan, session: Session, trace: Trace, recorded: Callable[[], Layers]) -> Compared:
     """Compare with what our stages served. ``recorded``: makes the stages that served."""
+    unread = relayed.unread(trace, session.layers)
+    if unread:
+        checks = checked(trace, plan.depth)
+        found = Finding(verdict="uncompared", uncompared=unread)
+        relayed.add(found, checks)
+        return Compared(found, None)
     depth: Depth = "message" if session.foreign else plan.depth
     flush = flush_of(trace, session.inputs)
     derived = derive_layers(session.opening, [*session.inputs, *flush], session.layers, depth=depth)
@@ -135,7 +141,7 @@ def against(plan: Plan, session: Session, trace: Trace, track: str) -> Compared:
 
 def paired(plan: Plan, session: Session, trace: Trace, base: Layers) -> Compared:
     """Compare with what another parser makes of the same inputs. ``base``: its stages."""
-    why = _unknown(trace)
+    why = _unknown(trace) or relayed.unread(trace, base) or relayed.unread(trace, session.layers)
     if why:
         return Compared(Finding(verdict="uncompared", uncompared=why), None)
     shown = plan.depth

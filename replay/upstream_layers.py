@@ -77,6 +77,12 @@ def relayed(opening: Opening) -> bool:
     return opening.upstream is not None and opening.upstream.relayed
 
 
+def translated(opening: Opening) -> bool:
+    """Our stages made the response, of what another server says that its model meant."""
+    upstream = opening.upstream
+    return upstream is not None and not upstream.relayed and upstream.depth == "verbatim"
+
+
 def decoder_of(opening: Opening) -> Stage[Any, Any] | None:
     """What reads the response of the session's upstream; None where nothing did: it speaks no protocol of clients."""
     if opening.upstream is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -12,7 +12,7 @@ import msgspec
 
 from stages import policy, sse, stop
 from stages.errors import UnknownName
-from stages.events import Input, Semantic
+from stages.events import ErrorChunk, FailureKind, Input, Semantic
 from stages.opening import Opening, TokenizerFacts
 from stages.parse.detection import detected
 from stages.parse.format import Format
@@ -20,7 +20,8 @@ from stages.parse.formats import FORMATS
 from stages.parse.formats.plain import PLAIN
 from stages.parse.parser import Parser
 from stages.parse.reasonings import REASONINGS, VERSION
-from stages.protocols import openai_chat
+from stages.parse.told import TOLD
+from stages.protocols import anthropic, openai_chat, openai_completions, openai_responses
 from stages.stage import Chain, Stage
 
 
@@ -46,10 +47,17 @@ class ParserEntry(msgspec.Struct, frozen=True):
 
 
 class ProtocolEntry(msgspec.Struct, frozen=True):
-    """A protocol: its encoder, and the union of its chunk Structs."""
+    """A protocol that is served.
 
+    ``path``: where it is asked; ``chunk``: the union of its chunk Structs; ``prefix``: of the ids of responses, before
+    that of the session; ``error``: kind, message, code, param → its error object, with its status.
+    """
+
+    path: str
+    prefix: str
     encoder: Stage[Any, Any]
     chunk: Any
+    error: Callable[[FailureKind, str, str | None, str | None], ErrorChunk]
 
 
 class Layers(msgspec.Struct, frozen=True):
@@ -61,11 +69,32 @@ class Layers(msgspec.Struct, frozen=True):
     parts: dict[str, Stage[Any, Any]]
 
 
-PROTOCOLS: Final[dict[str, ProtocolEntry]] = {"chat": ProtocolEntry(openai_chat.ENCODER, openai_chat.Chunk)}
+PROTOCOLS: Final[dict[str, ProtocolEntry]] = {
+    "chat": ProtocolEntry(
+        "/v1/chat/completions", "chatcmpl-", openai_chat.ENCODER, openai_chat.Chunk, openai_chat.error_chunk
+    ),
+    "completions": ProtocolEntry(
+        "/v1/completions", "cmpl-", openai_completions.ENCODER, openai_completions.Chunk, openai_chat.error_chunk
+    ),
+    "responses": ProtocolEntry(
+        "/v1/responses", "resp_", openai_responses.ENCODER, openai_responses.Chunk, openai_chat.error_chunk
+    ),
+    "messages": ProtocolEntry("/v1/messages", "msg_", anthropic.ENCODER, anthropic.Chunk, anthropic.error_chunk),
+}
+"""By name, in the order of their specification."""
+
+
+def protocol_at(path: str) -> str:
+    """The protocol whose errors the clients of a path read: that of the paths below its own, behind any prefix, and
+    chat's for all others."""
+    return next((name for name, entry in PROTOCOLS.items() if entry.path.removeprefix("/v1") in path), "chat")
 
 
 def parser(name: str) -> Stage[Input, Semantic]:
-    """The parser of this name or alias, or of a pair ``reasoning+tools``. Raises UnknownName, with the nearest name."""
+    """The parser of this name or alias, or of a pair ``reasoning+tools``; ``told``: of what another server says that
+    its model meant, which is no format of a model. Raises UnknownName, with the nearest name."""
+    if name == TOLD.name:
+        return TOLD
     first, plus, second = name.partition("+")
     return Parser(_pair(first, second) if plus else _form(name))
 

@@ -54,6 +54,8 @@ class PromptInput(Event, frozen=True, gc=False, array_like=True, tag="prompt"):
 
     ``ids``: the full prompt (empty where the engine does not tell); ``tail``: the end of the rendered prompt text,
     at least from the last turn opener on; ``count``: prompt tokens; ``cached``: of these, served from a prefix cache.
+    A request may have several prompts (``Ask.prompts``), each with choices of its own: then there is one event for
+    each, in order, before anything else.
     """
 
     ids: tuple[int, ...]
@@ -97,6 +99,20 @@ class FinishInput(Event, frozen=True, gc=False, array_like=True, tag="finish"):
     choice: int
     reason: FinishReason
     stop: str | int | None = None
+
+
+class Echo(Event, frozen=True, gc=False, array_like=True, tag="echo"):
+    """A prompt, told back; where the Ask has ``echo``, once a prompt, in order, before the first tokens of its choices.
+    Like a Tick it travels through the semantic layer unchanged.
+
+    ``prompt``: its number; ``text``: all of it; ``first``: where the Ask has ``logprobs``, the bytes of its first
+    token, of which nothing tells how likely it was; ``logprobs``: of the tokens behind that one.
+    """
+
+    prompt: int
+    text: str
+    first: bytes = b""
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class UsageInput(Event, frozen=True, gc=False, array_like=True, tag="usage"):
@@ -144,18 +160,12 @@ class Tick(Event, frozen=True, gc=False, array_like=True, tag="tick"):
     """Time passed in silence. It travels through the semantic and chunk layers unchanged and becomes a comment."""
 
 
-Input: TypeAlias = (
-    PromptInput | ScheduledInput | PrefillInput | TokensInput | FinishInput | UsageInput | TimingInput | ErrorInput
-    | AbortInput | Tick
-)  # fmt: skip
-
-
 # --- semantic layer -------------------------------------------------------------------------------------------------
 
 
 class Start(Event, frozen=True, gc=False, array_like=True, tag="start"):
     """A choice was admitted; one per choice, in choice order, before anything else. ``prompt_ids``: the prompt's token
-    ids, on choice 0 and only where the Ask has ``return_token_ids``."""
+    ids, on a prompt's first choice and only where the Ask has ``return_token_ids``."""
 
     choice: int
     prompt_tokens: int
@@ -310,7 +320,26 @@ class End(Event, frozen=True, gc=False, array_like=True, tag="end"):
 
 Semantic: TypeAlias = (
     Start | Tokens | Reasoning | Content | Refusal | CallStart | CallArguments | CallEnd | Marker | Dropped | Fault
-    | Finish | Usage | Failure | End | Tick | TimingInput
+    | Finish | Usage | Failure | End | Tick | TimingInput | Echo
+)  # fmt: skip
+
+
+# --- what another server says that its model meant ------------------------------------------------------------------
+
+Meant: TypeAlias = Tokens | Reasoning | Content | Refusal | CallStart | CallArguments | CallEnd | Usage
+
+
+class ToldInput(Event, frozen=True, gc=False, array_like=True, tag="told"):
+    """An input, in the place of TokensInput: another server tells what its model meant, and not what it wrote. The
+    parser ``told`` takes it for that; any other has nothing to parse. A Usage, which the UsageInput follows, tells how
+    much of the completion is reasoning."""
+
+    event: Meant
+
+
+Input: TypeAlias = (
+    PromptInput | ScheduledInput | PrefillInput | TokensInput | FinishInput | UsageInput | TimingInput | ErrorInput
+    | AbortInput | Tick | Echo | ToldInput
 )  # fmt: skip
 
 

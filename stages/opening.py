@@ -21,6 +21,11 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     stream: bool = False
     n: int = 1
+    """Choices, of all prompts together."""
+    prompts: int = 1
+    """The first ``n / prompts`` choices are of the first prompt, and so on."""
+    echo: bool = False
+    """The prompt stands before what the model writes (completions)."""
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     """``none``, ``auto``, ``required``, or ``name:N`` for the named function N."""
@@ -48,6 +53,10 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     return_token_ids: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
+    answer: dict[str, Any] | None = None
+    """The JSON Schema that the content is held to; ``{}``: any JSON object; None: free text."""
+    constrained: bool = False
+    """A grammar held the output to the calls and the answer that were asked for. Set where the engine does."""
     metrics: bool = False
     """The measured times (TimingInput) are told beside the usage."""
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "both"
@@ -73,6 +82,8 @@ class EngineFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     max_tokens: int | None = None
     """The context length, prompt and completion together."""
     versions: dict[str, str] = {}
+    constrains: bool = False
+    """It can hold a model's output to a form (``stages.constraint``)."""
     arguments: dict[str, str] = {}
     """How it was started, where it tells: parser flags, quantisation and the like, by its own names; no secrets."""
 
@@ -85,7 +96,8 @@ class UpstreamFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     upstream made of it; ``why``: why not more. ``relayed``: the client gets the upstream's own response, else what our
     stages make of the inputs. ``taken_out``: what stands in a relayed response for the token ids that we asked for and
     the client did not: ``null``, or nothing (``absent``); empty: nothing was added to the request. ``lost``: fields
-    of the request that the upstream was not told, because it has no name for them there.
+    of the request that the upstream was not told, because it has no name for them there. ``protocol``: the one in which
+    it was asked, where that is not the client's; empty: it is, or it was asked in none that clients know.
     """
 
     name: str
@@ -96,6 +108,7 @@ class UpstreamFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     relayed: bool = True
     taken_out: Literal["", "null", "absent"] = ""
     lost: tuple[str, ...] = ()
+    protocol: str = ""
 
 
 class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -117,7 +130,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``created``: unix s; ``opened``: unix ns; ``key``: what call ids are derived from; ``request``: the body, verbatim;
     ``headers``: request headers kept on purpose (never credentials); ``parser``: the name P, resolved from ``auto``;
     ``stages``: ids of the stages in force by role, e.g. ``{"parser": "parse.hermes@1", "encoder": "chat@1"}``;
-    ``upstream``: where another server generates.
+    ``upstream``: where another server generates; ``conversation``: the stored conversation that the session belongs to.
     """
 
     session: str
@@ -137,3 +150,4 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tokenizer: TokenizerFacts = TokenizerFacts()
     headers: dict[str, str] = {}
     upstream: UpstreamFacts | None = None
+    conversation: str = ""

@@ -1,7 +1,8 @@
 """Server-sent events: chunks → frames, and bytes → events.
 
-The framer writes what all clients can read: LF only, one ``data`` line of strict JSON per block, no ``event``, ``id``
-or ``retry``, comments between blocks only, nothing after the end. The decoder follows the WHATWG HTML Standard.
+The framer writes what all clients can read: LF only, one ``data`` line of strict JSON per block, an ``event`` line
+before it where the protocol names its events, no ``id`` or ``retry``, comments between blocks only, nothing after the
+end. The decoder follows the WHATWG HTML Standard.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ class ProtocolChunk(Protocol):
 
     whole: ClassVar[bool]
     """It is a whole body, not an event of a stream."""
+
+    @property
+    def event(self) -> str:
+        """The name of the event; "": the protocol's events have none."""
+        ...
 
     def wire(self) -> bytes:
         """One line of strict JSON; UnicodeEncodeError where the text has unpaired surrogates."""
@@ -69,11 +75,17 @@ class FramerSnapshot(msgspec.Struct, frozen=True):
     phase: Phase
 
 
+def ids_of(protocol: str) -> tuple[str, ...]:
+    """The headers that a response's id stands in."""
+    # What clients of messages read is the second.
+    return ("x-request-id", "request-id") if protocol == "messages" else ("x-request-id",)
+
+
 class _Framer:
     """The first chunk decides what the response is: a stream, a body, or an error with its status."""
 
     def __init__(self, opening: Opening, phase: Phase = Phase.FRESH) -> None:
-        self._request_id = ("x-request-id", opening.response_id)
+        self._named = tuple((name, opening.response_id) for name in ids_of(opening.protocol))
         self._phase = phase
 
     def snapshot(self) -> FramerSnapshot:
@@ -93,7 +105,10 @@ class _Framer:
                 data: bytes = chunk.wire()
             except UnicodeEncodeError:
                 data = _json(event)
-            out.append(Block(b"data: " + data + b"\n\n"))
+            name = chunk.event
+            out.append(
+                Block(b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: " + data + b"\n\n")
+            )
         elif phase is Phase.FRESH:
             self._first(event, out)
         elif phase is Phase.FAILED and isinstance(event, Done):
@@ -128,14 +143,14 @@ class _Framer:
         elif not isinstance(event, Done | Tick) and event.whole:
             self._body(200, (), event, out)
         else:
-            out.append(Head(200, (*_STREAM_HEADERS, self._request_id)))
+            out.append(Head(200, (*_STREAM_HEADERS, *self._named)))
             self._phase = Phase.STREAM
             self.step(event, out)
 
     def _body(self, status: int, headers: tuple[tuple[str, str], ...], event: ChunkLayer, out: list[Frame]) -> None:
         data = _json(event)
         kind = (("content-type", "application/json"), ("content-length", str(len(data))))
-        out += (Head(status, (*kind, self._request_id, *headers)), Body(data))
+        out += (Head(status, (*kind, *self._named, *headers)), Body(data))
         self._phase = Phase.CLOSED
 
     def _common(self, event: ChunkLayer, out: list[Frame]) -> None:

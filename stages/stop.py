@@ -24,6 +24,7 @@ from stages.events import (
     CallStart,
     Content,
     Dropped,
+    Echo,
     End,
     Failure,
     Fault,
@@ -165,7 +166,7 @@ class StopMachine:
                 _settle(state, out)
             else:
                 (out if state.open is None else state.open).append(event)
-        elif isinstance(event, (Start, Tick, TimingInput)):
+        elif isinstance(event, (Start, Tick, TimingInput, Echo)):
             out.append(event)
         elif isinstance(event, (Usage, Failure, End)):
             for each in self._choices.values():

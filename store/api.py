@@ -8,7 +8,7 @@ gaps. Tracks: ``input`` (engine layer), ``served`` (the three derived layers), `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain
 from typing import Any, Literal, Protocol, TypeAlias, cast, overload
@@ -225,6 +225,8 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     relayed: bool = False
     shadows: dict[str, ShadowVerdict] = {}
     """Other parser → its verdict."""
+    conversation: str = ""
+    """The stored conversation that it belongs to."""
 
     @property
     def differs(self) -> str:
@@ -249,6 +251,15 @@ class Trace(msgspec.Struct, kw_only=True):
         """The causes of one track and layer, parallel to its events. The list is the caller's."""
         records = self.records.get((track, layer), ())
         return records.causes[:] if isinstance(records, Rows) else [record.cause for record in records]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Consecutive records of a layer, and the session's ``state`` in the moment they were read: none, of a session that
+    is not ``open``, is the layer's end."""
+
+    records: Sequence[Record]
+    state: State
+    mode: Mode
 
 
 class StoreError(Exception):
@@ -336,6 +347,20 @@ class EventStore(Protocol):
         first asked for, and what does not decode is raised then."""
         ...
 
+    def opening(self, session: str) -> Opening:
+        """``session``: an id, whole. Raises SessionNotFound, CorruptRecord, UnknownSchema."""
+        ...
+
+    def read(self, session: str, track: str, layer: Layer, first: int = 0, *, about: int = 256) -> Piece:
+        """The next records of a layer from seq ``first`` on, ``about`` so many, at least one where there is one; what
+        comes before is not read. ``session``: an id, whole. Raises SessionNotFound, CorruptRecord, UnknownSchema."""
+        ...
+
+    def watch(self, session: str, wake: Callable[[], object]) -> Callable[[], None]:
+        """Call ``wake``, in any thread, whenever something of a session that is written through this object has become
+        durable or was lost; it must not block. Returns what ends that."""
+        ...
+
     def save(self, traces: Iterable[Trace]) -> int:
         """Import whole sessions; returns how many were new. Raises SequenceConflict if one has other records."""
         ...
@@ -355,6 +380,11 @@ class EventStore(Protocol):
         same. A session counts as ended that is torn or incomplete, too. Raises SessionNotFound, StillOpen,
         SequenceConflict, StoreUnavailable; ValueError for another track, or records that do not begin at seq 0 or have
         gaps."""
+        ...
+
+    def delete(self, session: str) -> None:
+        """Remove an ended session. What sessions share (prompt ids, tools, templates) stays, and so may bytes in free
+        pages of a file until it is vacuumed. Raises SessionNotFound, StillOpen, StoreUnavailable."""
         ...
 
     def flush(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from store.api import (
     Batch,
     Ended,
     Mode,
+    Piece,
     Record,
     SequenceConflict,
     SessionInfo,
@@ -44,6 +45,7 @@ from store.rules import (
     shadowed,
     stored_in,
 )
+from store.watch import Watchers
 
 _WORD = re.compile(r"\w+")
 _TERM = re.compile(r'"([^"]*)"?|(\S+)')
@@ -145,6 +147,7 @@ class MemoryWriter:
             self._store.counters.add(lost_records=n)
         else:
             self._store.counters.add(batches=1, records=n, commits=1)
+        self._store.watchers.tell([self._opening.session])
 
     def _take(self, held: _Held, key: Key, batch: Batch) -> None:
         n, first = len(batch.events), batch.first_seq
@@ -177,6 +180,7 @@ class MemoryWriter:
             self._held.live = False
             if self._held.state not in ENDED:
                 self._held.state = state
+            self._store.watchers.tell([self._opening.session])
 
     def committed(self) -> Future[None]:
         """See SessionWriter."""
@@ -194,6 +198,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.counters = Counters()
+        self.watchers = Watchers()
         self._sessions: dict[str, _Held] = {}
         self._closed = False
 
@@ -277,6 +282,35 @@ class MemoryStore:
             held = self._find(session)
             records = {key: list(records) for key, records in kept(held.records, layers).items()}
             return Trace(opening=held.opening, info=held.info(), records=ordered(records))
+
+    def _exactly(self, session: str) -> _Held:
+        held = self._sessions.get(session)
+        if held is None:
+            raise not_found(session, [])
+        return held
+
+    def opening(self, session: str) -> Opening:
+        """See EventStore."""
+        with self.lock:
+            return self._exactly(session).opening
+
+    def read(self, session: str, track: str, layer: Layer, first: int = 0, *, about: int = 256) -> Piece:
+        """See EventStore."""
+        with self.lock:
+            held = self._exactly(session)
+            return Piece(held.records.get((track, layer), [])[first : first + about], held.state, held.mode)
+
+    def watch(self, session: str, wake: Callable[[], object]) -> Callable[[], None]:
+        """See EventStore."""
+        return self.watchers.add(session, wake)
+
+    def delete(self, session: str) -> None:
+        """See EventStore."""
+        with self.lock:
+            self.check_open()
+            info = self._find(session).info()
+            check_ended(info)
+            del self._sessions[info.session]
 
     def note_rules(self, session: str, rules: Mapping[str, int], errors: int) -> None:
         """See EventStore."""

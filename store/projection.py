@@ -20,6 +20,7 @@ from stages.events import (
     Start,
     Tokens,
     TokensInput,
+    ToldInput,
     Usage,
     UsageInput,
 )
@@ -101,6 +102,10 @@ class Projection:
                 if event.ids or event.text:
                     counts.written += len(event.ids)
                     counts.step(event.choice, at)
+            elif event.__class__ is ToldInput:
+                # Of what another server means: its texts are the steps.
+                if isinstance(event.event, Reasoning | Content | Refusal | CallStart | CallArguments):
+                    counts.step(event.event.choice, at)
             elif event.__class__ is PromptInput:
                 counts.prompt = event.count
             elif event.__class__ is UsageInput:
@@ -173,6 +178,7 @@ class Projection:
             depth="" if upstream is None else upstream.depth,
             relayed=self._relayed,
             shadows=dict(shadows),
+            conversation=opening.conversation,
         )
 
     def _tokens(self) -> tuple[int | None, int | None]:

@@ -25,8 +25,10 @@ from stages.events import Layer
 from stages.opening import Opening
 from store import block
 from store.api import (
+    ENDED,
     CorruptRecord,
     Mode,
+    Piece,
     Record,
     SessionInfo,
     ShadowVerdict,
@@ -39,10 +41,11 @@ from store.opening import Known
 from store.query import matching
 from store.rules import Counters, Key, check_attached, kept, not_found, noted
 from store.sqlite_commit import Committer, identity
-from store.sqlite_rows import Stored, load_layers, load_opening, select_sessions, update_row
+from store.sqlite_rows import Stored, load_layers, load_opening, read_layer, select_sessions, update_row
 from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, unavailable
 from store.sqlite_settle import is_torn, project, sweep, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
+from store.watch import Watchers
 
 PAGE = 200
 """Sessions read at once."""
@@ -76,10 +79,11 @@ class SqliteStore:
         conn = connect(self._path, create=create, busy_s=busy_s, durability=durability)
         sweep(conn, self._path, block.Packer())
         self._counters = Counters()
+        self._watchers = Watchers()
         self._queue = Queue(queue_bytes, window_s, 256 << 10)
         self._committer = Committer(
             self._path, conn, self._queue, self._counters, busy_s=busy_s, durability=durability, hook=on_commit,
-            let_go=self._let_go,
+            let_go=self._let_go, watchers=self._watchers,
         )  # fmt: skip
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -145,6 +149,14 @@ class SqliteStore:
     ) -> None:
         with self._writing(session) as conn:
             self._committer.recording.attach(conn, self._find(conn, session), track, given, verdict)
+
+    def delete(self, session: str) -> None:
+        """See EventStore. After all that was queued before."""
+        self._call(partial(self._delete, session)).result()
+
+    def _delete(self, session: str) -> None:
+        with self._writing(session) as conn:
+            self._committer.recording.delete(conn, self._find(conn, session))
 
     @contextmanager
     def _writing(self, session: str) -> Generator[sqlite3.Connection]:
@@ -318,6 +330,37 @@ class SqliteStore:
                     return self._load(conn, stored).info
             return self._shown(stored)
 
+    def _exactly(self, conn: sqlite3.Connection, session: str) -> Stored:
+        found = select_sessions(conn, "WHERE s.session=?", (session,))
+        if not found:
+            raise not_found(session, [])
+        return found[0]
+
+    def opening(self, session: str) -> Opening:
+        """See EventStore."""
+        with self._read() as conn:
+            self._exactly(conn, session)
+            return load_opening(conn, session, self._known(conn))
+
+    def read(self, session: str, track: str, layer: Layer, first: int = 0, *, about: int = 256) -> Piece:
+        """See EventStore."""
+        piece = self._piece(session, (track, layer), first, about)
+        # A writer that died while this was read may have written more before it did.
+        return self._piece(session, (track, layer), first, about) if piece.state == "torn" else piece
+
+    def _piece(self, session: str, key: Key, first: int, about: int) -> Piece:
+        with self._read() as conn:
+            info = self._shown(self._exactly(conn, session))
+            rows = read_layer(conn, session, info.protocol, key, first, about)
+            count = info.events.get("/".join(key), 0)
+            if not rows and info.state in ENDED and first < count:
+                raise _cut_short(info, "/".join(key), first, count)
+            return Piece(rows, info.state, info.mode)
+
+    def watch(self, session: str, wake: Callable[[], object]) -> Callable[[], None]:
+        """See EventStore."""
+        return self._watchers.add(session, wake)
+
     def load(self, session: str, layers: Collection[Key] | None = None, *, lazy: bool = False) -> Trace:
         """See EventStore."""
         with self._read() as conn:
@@ -347,8 +390,12 @@ def _all_there(info: SessionInfo, records: Mapping[Key, Sequence[Record]], only:
     read = None if only is None else {"/".join(key) for key in only}
     for name, count in info.events.items():
         if counts.get(name, 0) != count and (read is None or name in read):
-            track, _, layer = name.rpartition("/")
-            raise CorruptRecord(
-                f"session {info.session}, track {track}, layer {layer}, seq {counts.get(name, 0)}: "
-                f"{count} records were stored. Restore the file from a backup."
-            )
+            raise _cut_short(info, name, counts.get(name, 0), count)
+
+
+def _cut_short(info: SessionInfo, name: str, seq: int, count: int) -> CorruptRecord:
+    track, _, layer = name.rpartition("/")
+    return CorruptRecord(
+        f"session {info.session}, track {track}, layer {layer}, seq {seq}: {count} records were stored. Restore the "
+        "file from a backup."
+    )

@@ -18,6 +18,7 @@ from store.sqlite_rows import select_sessions
 from store.sqlite_schema import Durability, connect, unavailable
 from store.sqlite_settle import settle, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, log
+from store.watch import Watchers
 
 COMMIT_BYTES = 4 << 20
 """About the most that one transaction takes from the queue."""
@@ -34,7 +35,7 @@ class Committer:
 
     def __init__(
         self, path: str, conn: sqlite3.Connection, queue: Queue, counters: Counters, *, busy_s: float,
-        durability: Durability, hook: CommitHook | None, let_go: Callable[[], None],
+        durability: Durability, hook: CommitHook | None, let_go: Callable[[], None], watchers: Watchers,
     ) -> None:  # fmt: skip
         """``conn``: a connection to the store at ``path``, which is the committer's from now on. ``let_go``: closes the
         others that this process has to it."""
@@ -47,6 +48,7 @@ class Committer:
         self._durability: Durability = durability
         self._hook = hook
         self._let_go = let_go
+        self._watchers = watchers
         self._log: tuple[File | None, File | None] = (None, None)
         self._lease: Lease | None = None
         self.recording = Recording(path)
@@ -65,6 +67,7 @@ class Committer:
             session.lost = error
         self._counters.add(failures=1)
         self._report(error)
+        self._watchers.tell([session.opening.session])
 
     def _kill(self, session: Session, error: StoreError, *, settled: bool) -> None:
         """Write nothing more of a session; ``settled``: what is stored of it stays as it is."""
@@ -74,6 +77,7 @@ class Committer:
             if session.row and not settled:
                 self._unsettled[session.opening.session] = None
         session.lost = session.lost or error
+        self._watchers.tell([session.opening.session])
 
     def _report(self, error: StoreError) -> None:
         if not self._reported:
@@ -157,6 +161,7 @@ class Committer:
             commits=1, batches=sum(len(item.parts) for item in kept), records=sum(item.n for item in kept),
             bytes=sum(item.size for item in kept), lost_records=sum(item.lost for item in items),
         )  # fmt: skip
+        self._watchers.tell(session.opening.session for session in touched)
         if self._hook is not None:
             self._tell(self._hook, touched)
         self._backoff = 0.0
@@ -229,6 +234,7 @@ class Committer:
                     for stored in select_sessions(conn, where, (name, self.recording.epoch)):
                         settle(conn, stored, "incomplete", self.recording.squeeze)
                 self._unsettled.pop(name, None)
+                self._watchers.tell([name])
         except (sqlite3.Error, StoreError) as error:
             log.debug("incomplete sessions wait to be marked: %s", error)
 

@@ -315,6 +315,14 @@ class Recording:
         check_ended(stored.info)
         return stored
 
+    def delete(self, conn: sqlite3.Connection, stored: Stored) -> None:
+        """See EventStore. Raises StillOpen."""
+        info = self.ended(conn, stored).info
+        for table in ("journal", "segments", "sessions"):
+            conn.execute(f"DELETE FROM {table} WHERE session=?", (info.session,))
+        # Triggers take the message out of the index.
+        conn.execute("DELETE FROM messages WHERE session=?", (stored.id,))
+
     def attach(
         self, conn: sqlite3.Connection, stored: Stored, track: str, given: Mapping[Key, list[Record]],
         verdict: ShadowVerdict | None,

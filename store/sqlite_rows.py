@@ -21,6 +21,7 @@ COLUMNS = (
     "session", "opened", "closed", "state", "mode", "model", "protocol", "parser", "stages", "n", "prompt_tokens",
     "completion_tokens", "ttft_ns", "max_gap_ns", "finish_reasons", "faults", "error", "events", "digests", "validated",
     "rules", "rule_errors", "upstream", "depth", "relayed", "shadows", "differs",
+    "conversation",
 )  # fmt: skip
 """The fields of SessionInfo in the table; ``message`` has a table of its own. Those in _JSON are JSON text, those in
 _BOOL 0 or 1, and ``differs`` follows from ``shadows``."""
@@ -264,6 +265,45 @@ def load_layers(
                 block.unpack(where, n, body, protocol, blobs, schema, lazy=lazy and layer != "engine")
             )  # fmt: skip
     return ordered(layers)
+
+
+_FROM = (
+    "SELECT track, layer, first_seq, n, schema, codec, crc32, body, {hashes} FROM {table} "
+    "WHERE session=:session AND track=:track AND layer=:layer AND first_seq >= coalesce((SELECT max(first_seq) FROM "
+    "{table} WHERE session=:session AND track=:track AND layer=:layer AND first_seq <= :first), 0) ORDER BY first_seq"
+)
+_FROM_SEGMENTS = _FROM.format(table="segments", hashes="prev_hash, hash")
+_FROM_JOURNAL = _FROM.format(table="journal", hashes="NULL, NULL")
+
+
+def read_layer(conn: sqlite3.Connection, session: str, protocol: str, key: Key, first: int, about: int) -> Rows:
+    """Records of a layer from ``first`` on, whole blocks, until there are ``about`` so many. Each block is held to its
+    checksum and its own link of the hash chain, and follows the one before.
+
+    Raises CorruptRecord, UnknownSchema.
+    """
+    blobs = blobs_of(conn, session)
+    track, layer = key
+    found = Rows(first=first)
+    values = {"session": session, "track": track, "layer": layer, "first": first}
+    for query in (_FROM_SEGMENTS, _FROM_JOURNAL):
+        for row in conn.execute(query, values):
+            _, _, start, n, schema, kind, crc32, stored, before, after = _typed(row, _Block, f"session {session}")
+            where = codec.Where(session, track, layer, start)
+            following = first + len(found)
+            if start + n <= following:
+                continue
+            if start > following:
+                raise CorruptRecord(f"{where._replace(seq=following)}: the records up to {start} are missing.")
+            body = block.check(where, kind, crc32, stored)
+            if before is not None and after != block.link(before, stored):
+                raise CorruptRecord(f"{where}: the hash chain is broken. Restore the file from a backup.")
+            rows = block.unpack(where, n, body, protocol, blobs, schema)
+            skip = following - start
+            found.extend(Rows(rows.causes[skip:], rows.ats[skip:], rows.events[skip:], following) if skip else rows)
+            if len(found) >= about:
+                return found
+    return found
 
 
 def _chosen(of_track: str | None, only: Collection[Key] | None) -> tuple[str, list[str]]:

@@ -23,7 +23,7 @@ APPLICATION = 0x506C6179
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged file may raise: the module decodes SQLite's own messages, which quote the file."""
 
-LAYOUT = 3
+LAYOUT = 4
 """The version of the tables (``user_version``); rises with each migration."""
 
 migrations = Migrations("playhead")
@@ -77,6 +77,14 @@ def upstreams(db: Database) -> None:
         sessions.add_column(name, str, not_null_default="")
     sessions.add_column("relayed", int, not_null_default=0)
     sessions.add_column("shadows", str, not_null_default="{}")
+
+
+@migrations()
+def conversations(db: Database) -> None:
+    """Layout 4: the stored conversations that sessions belong to."""
+    sessions = db.table("sessions")
+    sessions.add_column("conversation", str, not_null_default="")
+    sessions.create_index(["conversation", "opened"])
 
 
 def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -> sqlite3.Connection:

@@ -41,6 +41,7 @@ from store.api import EventStore, StoreError
 
 BANNER = """
 Playhead serves {serves} at {url}   ({how}, recording {record})
+An SDK of OpenAI is given the base URL {url}/v1, one of Anthropic {url}
 
 curl -sN {url}/v1/chat/completions -H 'content-type: application/json' {header}\\
   -d '{{"model": "{model}", "stream": true, "max_tokens": 64, "temperature": 0,
@@ -147,6 +148,8 @@ def _check(config: Config) -> None:
     check_upstream(config)
     if config.stall == "wait" and config.stall_after != Config().stall_after:
         raise click.UsageError("--stall-after needs --stall detach or abort; --stall wait has no limit")
+    if config.resume > 0 and config.record == "off":
+        raise click.UsageError("--resume is about recorded streams, and --record off records none")
     if config.engine != "scripted":
         for name, given in (("--script", config.script is not None), ("--pace", config.pace > 0)):
             if given:
@@ -325,6 +328,10 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
               help="A client takes nothing: wait for it, go on without it, or abort its session.")  # fmt: skip
 @click.option("--stall-after", default=60.0, show_default=True, type=Range(0, min_open=True),
               help="Seconds that a client takes nothing before detach or abort.")  # fmt: skip
+@click.option("--resume", default=0.0, show_default=True, type=Range(0), metavar="SECONDS",
+              help="A recorded stream goes on so long after its client has left (docs/resume.md); 0: it ends.")  # fmt: skip
+@click.option("--max-resume", default=600.0, show_default=True, type=Range(0), metavar="SECONDS",
+              help="The most that a request may ask for instead; 0: nothing.")  # fmt: skip
 @click.option("--shutdown-grace", default=5.0, show_default=True, type=Range(0),
               help="Seconds that sessions may finish at a stop.")  # fmt: skip
 @click.option("--allow-forced", is_flag=True, help="Testing: requests may force the text that the sampler produces.")

@@ -88,7 +88,8 @@ def _rules(info: SessionInfo) -> str:
 def _upstream(facts: UpstreamFacts, answered: bool) -> Iterator[str]:
     """``answered``: something came of it."""
     relayed = "relayed: the client got its own response" if answered else "it did not answer"
-    how = relayed if facts.relayed else "its output was parsed here"
+    made = "its answer was translated" if facts.depth == "verbatim" else "its output was parsed here"
+    how = relayed if facts.relayed else made
     yield f"upstream: {facts.name}  {facts.url}{facts.path}  {how}"
     known = {
         "tokens": "the model's tokens are known", "text": "the model's raw text is known",
@@ -96,6 +97,10 @@ def _upstream(facts: UpstreamFacts, answered: bool) -> Iterator[str]:
     }  # fmt: skip
     why = f" ({facts.why})" if facts.why else ""
     yield f"depth: {facts.depth}: {known[facts.depth]}{why}"
+    if facts.protocol:
+        yield f"asked in the protocol {facts.protocol}, which is not the client's"
+    if facts.lost:
+        yield f"the upstream was not told: {', '.join(facts.lost)}"
     if facts.taken_out:
         left = "null stands in their place" if facts.taken_out == "null" else "they have no key there"
         yield f"token ids were asked for, and taken out of what the client got: {left}"

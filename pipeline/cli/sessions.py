@@ -110,6 +110,25 @@ def show(session: str, store: str, layer: Any, tokens: bool, as_json: bool) -> N
         show_session(console, found, layer)
 
 
+@sessions.command()
+@click.argument("session", nargs=-1, required=True)
+@STORE
+def delete(session: tuple[str, ...], store: str) -> None:
+    """Delete sessions for good. SESSION is an id or the start of one.
+
+    What sessions share, such as prompts, stays in the file; and a file does not shrink: see docs/recording.md.
+    """
+    source = opened(store)
+    try:
+        for name in session:
+            source.delete(name)
+            click.echo(f"deleted {name}")
+    except StoreError as error:
+        unreadable(error)
+    finally:
+        source.close()
+
+
 def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
     """Returns how many there were."""
     count = 0

@@ -17,13 +17,18 @@ from pipeline.http.host import Host
 from pipeline.recorder import Recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OWN = ("depth", "tokenizer", "key_env", "connect_timeout", "first_token_timeout", "token_timeout", "retries")
+_OWN = (
+    "depth", "tokenizer", "key_env", "connect_timeout", "first_token_timeout", "token_timeout", "retries",
+)  # fmt: skip
 """Settings of an upstream that is named by its URL; a file has its own."""
 
 
 _OPTIONS = (
     click.option("--upstream", default=None, metavar="URL|FILE.toml",
                   help="upstream: a server's URL, or a TOML file that names several (docs/proxy.md)."),
+    click.option("--upstream-protocol", type=click.Choice(["all", "chat", "completions", "responses", "messages"]),
+                  default="all", show_default=True,
+                  help="upstream: the protocol that it speaks; requests in others are translated (docs/translate.md)."),
     click.option("--depth", type=click.Choice(["auto", "tokens", "text", "verbatim"]), default="auto",
                  show_default=True, help="upstream: the most that is recorded of what the model wrote."),
     click.option("--tokenizer", default=None, metavar="T",
@@ -50,7 +55,7 @@ def upstream_options(command: F) -> F:
 
 def check_upstream(config: Config) -> None:
     """Raises UsageError for options that would have no effect, or cannot be together."""
-    given = [name for name in _OWN if getattr(config, name) != getattr(Config(), name)]
+    given = [name for name in (*_OWN, "upstream_protocol") if getattr(config, name) != getattr(Config(), name)]
     if config.engine != "upstream":
         if config.upstream is not None or given:
             raise click.UsageError(f"--{'upstream' if config.upstream else _option(given[0])} needs --engine upstream")
@@ -85,6 +90,8 @@ async def hosted(config: Config, recorder: Recorder) -> AsyncGenerator[tuple[Hos
     try:
         if not where.endswith(".toml"):
             own = {name: getattr(config, name) for name in _OWN}
+            if config.upstream_protocol != "all":
+                own["protocols"] = (config.upstream_protocol,)
             settings: tuple[UpstreamSettings, ...] = (from_url(where, os.environ, parser=config.parser, **own),)
         else:
             settings = from_file(Path(where), os.environ)

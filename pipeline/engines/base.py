@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from stages.constraint import Constraint
 from stages.errors import RequestError
 from stages.events import ErrorInput, Input
 from stages.opening import EngineFacts, TokenizerFacts
@@ -52,14 +53,28 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool = False
 
 
+RawPrompt: TypeAlias = str | tuple[int, ...]
+"""A prompt as it is, text or token ids: no template."""
+
+
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to generate ``n`` choices. ``logprobs``: None is off, else how many alternatives per token."""
+    """One request to generate ``n`` choices.
+
+    ``conversation``: what a template makes a prompt of; None: there are ``prompts``, each with ``n / len(prompts)``
+    choices, in order. ``special``: the tokenizer may put its own special tokens before them. ``echo``: an Echo of each
+    prompt, before its choices' first tokens; then ``sampling.max_tokens`` may be 0. ``logprobs``: None is off, else how
+    many alternatives per token. ``constraint``: what the output is held to.
+    """
 
     session: str
-    conversation: Conversation
+    conversation: Conversation | None
     sampling: Sampling
+    prompts: tuple[RawPrompt, ...] = ()
+    special: bool = True
+    echo: bool = False
     n: int = 1
     logprobs: int | None = None
+    constraint: Constraint | None = None
     watch: Watch | None = None
 
 
@@ -104,6 +119,11 @@ class Engine(Protocol):
         this request out of its steps until they are read."""
         ...
 
+    async def count(self, conversation: Conversation) -> int:
+        """Tokens of the prompt that ``submit`` would make of a conversation, also where the model has no room for it.
+        Raises RequestError where the template rejects it."""
+        ...
+
     async def __aenter__(self) -> Engine: ...
 
     async def __aexit__(self, *exc: object) -> None: ...
@@ -112,6 +132,10 @@ class Engine(Protocol):
 class EngineLoadError(Exception):
     """The engine cannot start as configured: no such model, an unsupported tokenizer, an unreadable script. The message
     is for people and says what to do."""
+
+
+class Unservable(Exception):
+    """An engine cannot go on with one request; the message is for the client."""
 
 
 FAILED = ErrorInput("engine", "the engine failed on this request", "engine_error")

@@ -17,11 +17,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest, refusal
+from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest, Unservable, refusal
 from pipeline.engines.prompt import Detokenizer, Prepared
 from pipeline.engines.stream import Handover
 from stages.errors import RequestError
 from stages.events import (
+    Echo,
+    ErrorInput,
     FinishInput,
     Input,
     PrefillInput,
@@ -51,14 +53,19 @@ class Sampler(Protocol):
 
 
 class Work(Protocol):
-    """The numeric state of one request. Used by the loop thread only."""
+    """The numeric state of one prompt of a request. Used by the loop thread only."""
 
     def prefill(self) -> tuple[int, int]:
         """Compute the next chunk [start, end) of the prompt."""
         ...
 
+    def logprobs(self) -> Sequence[TokenLogprob]:
+        """Of all tokens of the prompt but the first, once it is computed, where the request has ``echo`` and
+        ``logprobs``."""
+        ...
+
     def samplers(self) -> Sequence[Sampler]:
-        """One per choice, in order, after the whole prompt is computed. Called once."""
+        """One per choice of the prompt, in order, after the whole prompt is computed. Called once."""
         ...
 
 
@@ -85,8 +92,8 @@ class Backend(Protocol):
         """Tokens that fit, prompt and answer together."""
         ...
 
-    def prepare(self, request: EngineRequest) -> Prepared:
-        """Render, tokenise, check. Raises RequestError. Runs on the admission thread."""
+    def prepare(self, request: EngineRequest) -> Sequence[Prepared]:
+        """Render, tokenise, check: its prompts. Raises RequestError. Runs on the admission thread."""
         ...
 
     def attached(self) -> AbstractContextManager[object]:
@@ -94,7 +101,7 @@ class Backend(Protocol):
         ...
 
     def begin(self, request: EngineRequest, prepared: Prepared) -> Work:
-        """Start to work on an admitted request."""
+        """Start to work on a prompt of an admitted request."""
         ...
 
 
@@ -109,38 +116,47 @@ class _Choice:
 
 
 class _Job:
-    """One admitted request: what it emits, in order. Used by the admission thread first, then by the loop thread."""
+    """One admitted request: what it emits, in order. Used by the admission thread first, then by the loop thread.
 
-    def __init__(self, request: EngineRequest, prepared: Prepared, stream: Handover, backend: Backend) -> None:
+    Its prompts are worked on one after the other: more caches at once would make none of them faster.
+    """
+
+    def __init__(self, request: EngineRequest, prompts: Sequence[Prepared], stream: Handover, backend: Backend) -> None:
         self.request = request
-        self.prepared = prepared
         self.stream = stream
         self._backend = backend
+        self._sizes = [len(prepared.prompt.ids) for prepared in prompts]
+        self._waiting = deque(prompts)
+        self._prepared = prompts[0]
         self._work: Work | None = None
         self._choices: list[_Choice] = []
-        self._computed = 0
         self._completion = 0
         self._stop_ids = frozenset(request.sampling.stop_token_ids)
 
     @property
     def prefilling(self) -> bool:
-        """Some of the prompt is not computed yet."""
-        return self._computed < len(self.prepared.prompt.ids)
+        """Some of a prompt is computed next."""
+        return self._work is not None
 
     def admit(self) -> None:
         """The request is served: tell the client."""
-        prompt = self.prepared.prompt
-        self._emit(PromptInput(prompt.ids, prompt.tail, len(prompt.ids)))
+        for prompt, *_ in self._waiting:
+            self._emit(PromptInput(prompt.ids, prompt.tail, len(prompt.ids)))
 
     def schedule(self) -> None:
         """The request joins the iterations."""
-        self._work = self._backend.begin(self.request, self.prepared)
+        self._begin()
         self._emit(ScheduledInput())
+
+    def _begin(self) -> None:
+        self._prepared = self._waiting.popleft()
+        self._work = self._backend.begin(self.request, self._prepared)
 
     def iterate(self) -> int:
         """One prefill chunk, or one token for every live choice. Returns the forward passes made."""
-        if self.prefilling:
-            return self._prefill()
+        if self._work is not None:
+            self._prefill(self._work)
+            return 1
         steps = 0
         for choice in tuple(self._choices):
             if self.stream.closed:
@@ -149,16 +165,39 @@ class _Job:
             steps += 1
         return steps
 
-    def _prefill(self) -> int:
-        work = self._work
-        assert work is not None
-        start, self._computed = work.prefill()
-        self._emit(PrefillInput(start, self._computed))
-        if not self.prefilling:
+    def _prefill(self, work: Work) -> None:
+        start, computed = work.prefill()
+        self._emit(PrefillInput(start, computed))
+        if computed < len(self._prepared.prompt.ids):
+            return
+        if self.request.echo:
+            self._echo(work)
+        if self.request.sampling.max_tokens != 0:
             special = self._backend.special
-            self._choices = [_Choice(index, sampler, special) for index, sampler in enumerate(work.samplers())]
-            self._work = None
-        return 1
+            numbered = zip(self._prepared.choices, work.samplers(), strict=True)
+            self._choices = [_Choice(index, sampler, special) for index, sampler in numbered]
+        else:
+            for index in self._prepared.choices:
+                self._emit(FinishInput(index, "length"))
+        self._work = None
+        self._go_on()
+
+    def _echo(self, work: Work) -> None:
+        prompt = self._prepared.prompt
+        number = len(self._sizes) - len(self._waiting) - 1
+        if self.request.logprobs is None:
+            self._emit(Echo(number, prompt.text))
+        else:
+            self._emit(Echo(number, prompt.text, self._backend.pieces[prompt.ids[0]], tuple(work.logprobs())))
+
+    def _go_on(self) -> None:
+        """To the next prompt, once no choice of this one is left; behind the last one is the usage."""
+        if self._choices:
+            return
+        if self._waiting:
+            self._begin()
+        else:
+            self._emit(UsageInput(sum(self._sizes), self._completion))
 
     def _advance(self, choice: _Choice) -> None:
         token = choice.sampler.step()
@@ -178,8 +217,7 @@ class _Job:
         self._choices.remove(choice)
         self._watched(ending)
         self.stream.put([tokens, ending])
-        if not self._choices:
-            self._emit(UsageInput(len(self.prepared.prompt.ids), self._completion))
+        self._go_on()
 
     def _ending(self, choice: _Choice, token: int) -> FinishInput | None:
         sampling = self.request.sampling
@@ -189,7 +227,7 @@ class _Job:
             return FinishInput(choice.index, "stop_token", token)
         if sampling.max_tokens is not None and choice.count >= sampling.max_tokens:
             return FinishInput(choice.index, "length")
-        if len(self.prepared.prompt.ids) + choice.count >= self._backend.context:
+        if len(self._prepared.prompt.ids) + choice.count >= self._backend.context:
             return FinishInput(choice.index, "context")
         return None
 
@@ -266,6 +304,9 @@ class EngineLoop:
             work()
         except RequestError as error:
             stream.put([refusal(error)])
+        except Unservable as error:
+            logger.warning("session %s: %s", request.session, error)
+            stream.put([ErrorInput("engine", str(error), "unservable")])
         except Exception:  # whatever the model's code raises for this request, the others go on
             logger.exception("session %s: the engine failed on it; the others go on", request.session)
             stream.put([FAILED])

@@ -1,4 +1,4 @@
-"""From a conversation to prompt ids, and what a tokenizer is made of: facts and the bytes of every token.
+"""From conversations and raw prompts to prompt ids; and what a tokenizer is made of: facts, and every token's bytes.
 
 This module imports neither transformers nor torch.
 """
@@ -9,7 +9,8 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from pipeline.engines.base import Conversation, EngineLoadError, EngineRequest
@@ -31,8 +32,8 @@ ChatTokenizer: TypeAlias = Any
 
 
 class Prompt(NamedTuple):
-    """A rendered prompt. ``tail``: its end as text, from the last turn opener on, at least ``TAIL`` characters;
-    ``text``: all of it."""
+    """A prompt, ready. ``tail``: its end as text, from the last turn opener on, at least ``TAIL`` characters; ``text``:
+    all of it."""
 
     ids: tuple[int, ...]
     tail: str
@@ -40,27 +41,76 @@ class Prompt(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """An admitted request. ``forced``: the ids that must be produced, or None."""
+    """A prompt of an admitted request. ``choices``: their numbers; ``forced``: the ids that must be produced, or None;
+    ``held``: makes what holds one choice to the request's constraint (``constrained.Held``), where the engine does."""
 
     prompt: Prompt
+    choices: range
     forced: tuple[int, ...] | None = None
+    held: Callable[[], Any] | None = None
+
+
+class Reader(NamedTuple):
+    """What raw prompts need of a tokenizer. ``encode``: text → ids; ``piece``: the bytes of an id; ``size``: ids are
+    below it."""
+
+    encode: Callable[[str], Sequence[int]]
+    piece: Callable[[int], bytes]
+    size: int
+    facts: TokenizerFacts
 
 
 def prepare(
-    tokenizer: ChatTokenizer, request: EngineRequest, facts: TokenizerFacts, *, vocabulary: int, context: int
-) -> Prepared:
-    """Render, tokenise and check a request. ``vocabulary``: ids the model knows; ``context``: tokens it holds.
+    tokenizer: ChatTokenizer,
+    request: EngineRequest,
+    facts: TokenizerFacts,
+    *,
+    pieces: Sequence[bytes],
+    vocabulary: int,
+    context: int,
+) -> list[Prepared]:
+    """Render, tokenise and check a request. ``pieces``: the bytes of every id; ``vocabulary``: ids the model knows;
+    ``context``: tokens it holds.
 
     Raises RequestError."""
     sampling = request.sampling
     check_ids(sampling.logit_bias, vocabulary, "logit_bias")
-    prompt = render(tokenizer, request.conversation, facts)
-    check_length(len(prompt.ids), context)
     forced: tuple[int, ...] | None = sampling.forced_ids or None
     if sampling.forced_text is not None:
         forced = encode(tokenizer, sampling.forced_text)
     check_ids(forced or (), vocabulary, "forced_ids")
-    return Prepared(prompt, forced)
+    if request.conversation is not None:
+        prompt = render(tokenizer, request.conversation, facts)
+        check_length(len(prompt.ids), context)
+        return [Prepared(prompt, range(request.n), forced)]
+
+    encoded = partial(encode, tokenizer, special=request.special)
+    reader = Reader(encoded, pieces.__getitem__, vocabulary, facts)
+    return [Prepared(*each, forced) for each in raw_prompts(request, reader, context)]
+
+
+# --- raw prompts ----------------------------------------------------------------------------------------------------
+
+
+def raw_prompts(request: EngineRequest, reader: Reader, context: int) -> list[tuple[Prompt, range]]:
+    """The prompts of a request that has no conversation, and the choices of each. The text of token ids is their bytes,
+    special tokens too. Raises RequestError that names the prompt."""
+    prompts = request.prompts
+    each = request.n // len(prompts)
+    room = 0 if request.sampling.max_tokens == 0 else 1  # for what is written
+    made: list[tuple[Prompt, range]] = []
+    for number, raw in enumerate(prompts):
+        param = "prompt" if len(prompts) == 1 else f"prompt[{number}]"
+        if isinstance(raw, str):
+            ids, text = tuple(reader.encode(raw)), raw
+        else:
+            check_ids(raw, reader.size, param)
+            ids, text = raw, b"".join(map(reader.piece, raw)).decode("utf-8", "replace")
+        if not ids:
+            raise RequestError(f"{param}: the tokenizer makes no tokens of it", param=param)
+        _check_room(len(ids), context, param, room)
+        made.append((Prompt(ids, tail_of(text, reader.facts), text), range(number * each, (number + 1) * each)))
+    return made
 
 
 # --- rendering ------------------------------------------------------------------------------------------------------
@@ -94,25 +144,29 @@ def _rendered(tokenizer: ChatTokenizer, conversation: Conversation) -> str:
     return str(text)
 
 
-def encode(tokenizer: ChatTokenizer, text: str) -> tuple[int, ...]:
-    """Token ids of a text, markers recognised, nothing added."""
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+def encode(tokenizer: ChatTokenizer, text: str, *, special: bool = False) -> tuple[int, ...]:
+    """Token ids of a text, markers recognised. ``special``: with what the tokenizer itself puts before and behind."""
+    return tuple(tokenizer(text, add_special_tokens=special)["input_ids"])
 
 
 def check_length(count: int, context: int | None) -> None:
     """Raise RequestError where a prompt is empty, or of so many tokens that not one of an answer has room."""
     if count == 0:
         raise RequestError("the chat template makes an empty prompt of these messages", param="messages")
-    if context is not None and count >= context:
+    _check_room(count, context, "messages")
+
+
+def _check_room(count: int, context: int | None, param: str, answer: int = 1) -> None:
+    if context is not None and count + answer > context:
         message = f"the prompt has {count} tokens, but this model holds {context}, prompt and answer together"
-        raise RequestError(message, param="messages", code="context_length_exceeded")
+        raise RequestError(message, param=param, code="context_length_exceeded")
 
 
 def check_ids(ids: Iterable[int], size: int, param: str) -> None:
     """Raise RequestError where an id is outside the vocabulary of ``size`` tokens."""
     for token in ids:
         if not 0 <= token < size:
-            raise RequestError(f"token id {token} is outside the vocabulary of {size}", param=param)
+            raise RequestError(f"{param}: token id {token} is outside the vocabulary of {size}", param=param)
 
 
 def tail_of(text: str, facts: TokenizerFacts) -> str:

@@ -12,8 +12,9 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest, Watch, refusal
+from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, Conversation, EngineRequest, Watch, refusal
 from pipeline.engines.prompt import check_length
+from pipeline.engines.scripted_prompts import admission, logprob, prompts_of
 from pipeline.engines.scripts import Compiled, Scripts, canned, compiled, read_scripts
 from pipeline.engines.toy import CHATML, ToyTokenizer, rendered
 from stages.errors import RequestError
@@ -21,12 +22,8 @@ from stages.events import (
     ErrorInput,
     FinishInput,
     Input,
-    PrefillInput,
     PromptInput,
-    ScheduledInput,
-    TokenLogprob,
     TokensInput,
-    TopLogprob,
     UsageInput,
 )
 from stages.opening import EngineFacts, TokenizerFacts
@@ -43,8 +40,8 @@ class ScriptedEngine:
     ``pace``: seconds between steps; 0: as fast as they are read. ``awaited``: one step a receive, as of an engine that
     is never ahead. ``context``: its length in tokens. ``template``: what it says its chat template is. ``prompt``: how
     a conversation becomes text.
-    It honours n, max_tokens, stop_token_ids, ignore_eos, forced ids and text, logprobs (made up, the same every time)
-    and watch.
+    It honours n, several prompts, echo, max_tokens, stop_token_ids, ignore_eos, forced ids and text, logprobs (made up,
+    the same every time) and watch.
     """
 
     def __init__(
@@ -112,6 +109,10 @@ class ScriptedEngine:
         else:
             stream.end(DEAD)
         return stream
+
+    async def count(self, conversation: Conversation) -> int:
+        """See Engine."""
+        return len(self.toy.encode(self.prompt(conversation)))
 
     def die(self) -> None:
         """Testing: the engine is dead from now on, and everything that runs fails."""
@@ -231,15 +232,19 @@ def _play(engine: ScriptedEngine, request: EngineRequest, turn: int) -> Generato
     if scripts and scripts[0] and isinstance(scripts[0][0], PromptInput | ErrorInput):
         yield from _verbatim(scripts[0])
         return
-    text = engine.prompt(request.conversation)
-    ids = tuple(token for token, _ in engine.toy.encode(text))
+    opened = prompts_of(request, engine.toy, engine.prompt, engine.context)
     if scripts and scripts[0] and isinstance(scripts[0][0], RequestError):
         raise scripts[0][0].with_traceback(None)
-    check_length(len(ids), engine.context)
-    opened: list[Input] = [PromptInput(ids, text[-2000:], len(ids)), ScheduledInput(), PrefillInput(0, len(ids))]
-    _watched(request.watch, opened)
-    yield opened
-    playing = [_Choice(engine, request, index, scripts[index % len(scripts)], len(ids)) for index in range(request.n)]
+    if request.conversation is not None:
+        check_length(len(opened[0][0].ids), engine.context)
+    made = admission(request, engine.toy, opened)
+    _watched(request.watch, made)
+    yield made
+    playing = [
+        _Choice(engine, request, index, scripts[index % len(scripts)], len(prompt.ids))
+        for prompt, choices in opened
+        for index in choices
+    ]
     choices = list(playing)
     while choices:
         for choice in tuple(choices):
@@ -250,7 +255,7 @@ def _play(engine: ScriptedEngine, request: EngineRequest, turn: int) -> Generato
             yield made
             if last is ErrorInput or last is UsageInput:
                 return
-    yield [UsageInput(len(ids), sum(choice.count for choice in playing))]
+    yield [UsageInput(sum(len(prompt.ids) for prompt, _ in opened), sum(choice.count for choice in playing))]
 
 
 def _verbatim(script: Compiled) -> Generator[list[Input]]:
@@ -290,6 +295,10 @@ class _Choice:
 
     def step(self) -> list[Input]:
         """The inputs of the next step. Raises what the script fails with."""
+        if self._limit == 0:
+            ending = FinishInput(self._index, "length")
+            _watched(self._watch, [ending])
+            return [ending]
         step = next(self._script, None)
         if step is None:
             if self._toy.eos in self._ends:
@@ -337,16 +346,6 @@ class _Choice:
     def _own(self, step: TokensInput) -> TokensInput:
         """The step as this choice's, with the logprobs that were asked for."""
         if self._logprobs is not None and not step.logprobs:
-            logprobs = tuple(map(partial(_logprob, self._toy, self._logprobs), step.ids, step.pieces))
+            logprobs = tuple(map(partial(logprob, self._toy, self._logprobs), step.ids, step.pieces))
             return msgspec.structs.replace(step, choice=self._index, logprobs=logprobs)
         return step if step.choice == self._index else msgspec.structs.replace(step, choice=self._index)
-
-
-def _logprob(toy: ToyTokenizer, alternatives: int, token: int, piece: bytes) -> TokenLogprob:
-    """Made up from the id: the sampled token is the likeliest, the ids after it follow, each half as likely."""
-    likely = -(1 + token % 8) / 8
-    top = [TopLogprob(token, piece, likely)]
-    top += [
-        TopLogprob(token + n, toy.piece(token + n), likely - 0.6931471805599453 * n) for n in range(1, alternatives)
-    ]
-    return TokenLogprob(token, piece, likely, tuple(top[:alternatives]))

@@ -31,10 +31,19 @@ Compiled: TypeAlias = list["Input | Exception"]
 
 
 def canned(request: EngineRequest) -> list[list[str]]:
-    """The default script: a short answer that quotes the last message."""
-    said = str(request.conversation.messages[-1].get("content") or "")[:200] if request.conversation.messages else ""
-    words = f"This is the scripted engine. You said: {said}".split(" ")
-    return [[words[0], *(f" {word}" for word in words[1:])]]
+    """The default script: a short answer that quotes the last message; of raw prompts, each is quoted to its choices,
+    token ids as numbers."""
+    conversation = request.conversation
+    if conversation is not None:
+        return [_quoted(str(conversation.messages[-1].get("content") or "") if conversation.messages else "")]
+    each = request.n // len(request.prompts)
+    quoted = [_quoted(raw if isinstance(raw, str) else ", ".join(map(str, raw))) for raw in request.prompts]
+    return [words for words in quoted for _ in range(each)]
+
+
+def _quoted(said: str) -> list[str]:
+    words = f"This is the scripted engine. You said: {said[:200]}".split(" ")
+    return [words[0], *(f" {word}" for word in words[1:])]
 
 
 def compiled(script: Script, toy: ToyTokenizer) -> Compiled:

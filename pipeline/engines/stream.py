@@ -21,7 +21,7 @@ class _TrioToken(Protocol):
     def run_sync_soon(self, sync_fn: Callable[[], object], *args: object) -> None: ...
 
 
-def _waker() -> Callable[[Callable[[], object]], object]:
+def waker() -> Callable[[Callable[[], object]], object]:
     """How another thread runs a function on this event loop, without waiting for it."""
     native = anyio.lowlevel.current_token().native_token
     if isinstance(native, asyncio.AbstractEventLoop):
@@ -43,7 +43,7 @@ class Handover:
         self._items: list[Input] = []
         self._closed = False  # nothing more is taken: a terminal input was put, or the reader aborted
         self._waiting: anyio.Event | None = None  # set while the reader sleeps and no wake-up is on its way
-        self._call_soon = _waker()
+        self._call_soon = waker()
         self.aborted = False
 
     @property

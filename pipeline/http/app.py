@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio.to_thread
@@ -17,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 from pipeline import ids
 from pipeline.config import Config
 from pipeline.engines.base import Engine, EngineRequest
-from pipeline.http import chat, openapi
-from pipeline.http.chat import Plan
+from pipeline.http import count, openapi, plans, responses, streams
 from pipeline.http.host import (
     Host,
     crashed,
@@ -28,20 +28,30 @@ from pipeline.http.host import (
     json_response,
     middleware,
 )
+from pipeline.http.incoming import require_json
+from pipeline.http.plans import Plan
 from pipeline.http.serve import read_body
 from pipeline.recorder import Recorder
 from pipeline.session import Session, stop_watch
 from replay.resolve import resolve
 from stages import catalog
-from stages.errors import RequestError
+from stages.constraint import Constraint, constraint_of
+from stages.errors import RequestError, StagesError
 from stages.events import Input, Semantic
 from stages.opening import Opening
+from stages.parse.parser import Parser
 from stages.protocols import openai_chat
 from stages.stage import Stage
+from store.api import StoreError
 
 log = logging.getLogger("playhead.http")
 
-PATHS = "There are POST /v1/chat/completions, GET /v1/models, /health, /metrics and /openapi.json."
+PATHS = (
+    f"There are POST {', '.join(entry.path for entry in catalog.PROTOCOLS.values())} and what belongs to them, "
+    "GET /v1/streams/ID, /v1/models, /health, /metrics and /openapi.json."
+)
+RAW = "plain"
+"""The parser of completions."""
 LARGE_BODY = 256 * 1024
 MAX_NOTED = 100
 """Names of ignored fields that are remembered; who sends more than that makes them up."""
@@ -61,28 +71,37 @@ class Server(Host):
         self.parser: Stage[Input, Semantic] = resolve(self.parser_name, live=True)
         self.serves = self.example = self.model
         self.how = f"parser {self.parser_name}"
+        self.state = responses.State(self)
         self._ignored: set[str] = set()
 
-    def session(self, plan: Plan, body: bytes) -> Session:
-        """Open a session: from here on everything is recorded."""
+    def parser_of(self, name: str) -> Stage[Input, Semantic] | None:
+        """See Host."""
+        return self.parser if name == self.parser_name else None
+
+    def session(self, protocol: str, plan: Plan, body: bytes, conversation: str = "") -> Session:
+        """Open a session: from here on everything is recorded. ``conversation``: the stored one that it belongs to."""
         session_id, opened = ids.new_session_id(), ids.unix_ns()
+        # A completion is the model's text as it wrote it.
+        name, parser = (RAW, None) if protocol == "completions" else (self.parser_name, self.parser)
         elapsed = ids.stopwatch()
+        constraint = self._constraint(protocol, plan, parser or catalog.parser(name))
         opening = Opening(
             session=session_id,
             key=ids.new_key(),
-            response_id=f"chatcmpl-{session_id}",
+            response_id=f"{catalog.PROTOCOLS[protocol].prefix}{session_id}",
             created=opened // 1_000_000_000,
             opened=opened,
             model=self.model,
-            protocol="chat",
+            protocol=protocol,
             request=body,
-            ask=plan.ask,
-            parser=self.parser_name,
+            ask=msgspec.structs.replace(plan.ask, constrained=constraint is not None),
+            parser=name,
             calls=self.config.calls,
             engine=self.engine.facts,
             tokenizer=self.engine.tokenizer,
+            conversation=conversation,
         )
-        layers = catalog.layers(opening, self.parser)
+        layers = catalog.layers(opening, parser)
         opening = msgspec.structs.replace(opening, stages=catalog.stage_ids(layers))
         recorder = self.recorder.open(opening, elapsed)
         stream = self.engine.submit(
@@ -90,8 +109,12 @@ class Server(Host):
                 session=session_id,
                 conversation=plan.conversation,
                 sampling=plan.sampling,
+                prompts=plan.prompts,
+                special=plan.special,
+                echo=plan.ask.echo,
                 n=plan.ask.n,
                 logprobs=plan.ask.top_logprobs if plan.ask.logprobs else None,
+                constraint=constraint,
                 watch=stop_watch(opening, layers),
             )
         )
@@ -100,32 +123,54 @@ class Server(Host):
             keep_alive=self.config.keep_alive if plan.keep_alive is None else plan.keep_alive,
         )  # fmt: skip
 
-    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """POST /v1/chat/completions."""
-        request = Request(scope)
-        try:
-            require_json(request)
-            body = await read_body(receive, self.config.max_body, self.config.body_timeout)
-            if body is None:
-                return
-            plan = await self._plan(body)
-            self._note(plan.ignored)
-        except RequestError as error:
-            await error_response(error)(scope, receive, send)
-            return
-        refused = self._refused()
-        if refused is not None:
-            await refused(scope, receive, send)
-            return
-        await self.serve(self.session(plan, body), scope, receive, send)
+    def _constraint(self, protocol: str, plan: Plan, parser: Stage[Input, Semantic]) -> Constraint | None:
+        """What the engine is to hold the output to. With forced tokens, or a parser that is none of ours: nothing."""
+        forced = plan.sampling.forced_ids or plan.sampling.forced_text is not None
+        if forced or not self.engine.facts.constrains or not isinstance(parser, Parser):
+            return None
+        return constraint_of(plan.ask, parser.format, self.engine.tokenizer, protocol)
 
-    async def _plan(self, body: bytes) -> Plan:
+    async def generate(self, protocol: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """POST to a protocol's path."""
+        request = Request(scope)
+        async with AsyncExitStack() as held:
+            try:
+                require_json(request)
+                body = await read_body(receive, self.config.max_body, self.config.body_timeout)
+                if body is None:
+                    return
+                wish = self.wish(scope)
+                turn = responses.ALONE
+                if protocol == "responses":
+                    turn = await held.enter_async_context(responses.turn(self.state, body))
+                plan = await self._plan(protocol, body, turn)
+                self._note(plan.ignored)
+            except RequestError as error:
+                await error_response(error, protocol)(scope, receive, send)
+                return
+            except (StoreError, StagesError) as error:
+                await responses.unreadable(error)(scope, receive, send)
+                return
+            refused = self.refused(protocol)
+            if refused is not None:
+                await refused(scope, receive, send)
+                return
+            session = self.session(protocol, plan, body, turn.conversation)
+            if turn.background:
+                self.launch(session)
+                await held.aclose()
+                await responses.begun(self, session.opening, wish)(scope, receive, send)
+            else:
+                await self.serve(session, scope, receive, send, wish=wish)
+
+    async def _plan(self, protocol: str, body: bytes, turn: responses.Turn) -> Plan:
         understand = partial(
-            chat.plan, body, self.model, allow_forced=self.config.allow_forced,
-            reasoning_field=self.config.reasoning_field,
+            plans.plan, protocol, body, self.model, before=turn.before, stored=turn.stored,
+            allow_forced=self.config.allow_forced, reasoning_field=self.config.reasoning_field,
         )  # fmt: skip
         # A hostile body of some megabytes takes a second to understand: the others do not wait for it.
-        return understand() if len(body) <= LARGE_BODY else await anyio.to_thread.run_sync(understand)
+        small = len(body) <= LARGE_BODY and not turn.before
+        return understand() if small else await anyio.to_thread.run_sync(understand)
 
     def _note(self, names: tuple[str, ...]) -> None:
         """Log the names of fields that have no meaning here, each once: one of them may be misspelt."""
@@ -134,11 +179,12 @@ class Server(Host):
             self._ignored.update(new[:MAX_NOTED])
             log.info("ignored fields of a request: %s", ", ".join(f"{name!r:.50}" for name in new[:10]))
 
-    def _refused(self) -> Response | None:
+    def refused(self, protocol: str) -> Response | None:
+        """The answer to every request, where no more are taken."""
         if not self.engine.alive:
-            return failure_response("overloaded", "The engine is not running.", "engine_down")
+            return failure_response("overloaded", "The engine is not running.", "engine_down", protocol)
         if self.live.closing:
-            return failure_response("overloaded", "The server is shutting down.", "shutdown")
+            return failure_response("overloaded", "The server is shutting down.", "shutdown", protocol)
         return None
 
     async def models(self, request: Request) -> Response:
@@ -166,15 +212,22 @@ class Server(Host):
 def app(server: Server) -> Starlette:
     """The ASGI application of a server whose engine is running."""
 
-    class Chat:
+    class Generate:
         # Starlette hands raw ASGI to an endpoint that is an instance, not a function: no request or response object
         # stands between a session and its socket.
+        def __init__(self, protocol: str) -> None:
+            self._protocol = protocol
+
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await server.chat(scope, receive, send)
+            await server.generate(self._protocol, scope, receive, send)
 
     application = Starlette(
         routes=[
-            Route("/v1/chat/completions", Chat(), methods=["POST"]),
+            *(Route(entry.path, Generate(name), methods=["POST"]) for name, entry in catalog.PROTOCOLS.items()),
+            *count.routes(server),
+            *responses.routes(server.state),
+            *responses.counting.routes(server),
+            *streams.routes(server),
             Route("/v1/models", server.models, methods=["GET"]),
             Route("/health", server.health, methods=["GET"]),
             Route("/metrics", server.metrics.answer, methods=["GET"]),
@@ -186,15 +239,3 @@ def app(server: Server) -> Starlette:
     # A redirect would have no error body, and lead where the client's own host header says.
     application.router.redirect_slashes = False
     return application
-
-
-def require_json(request: Request) -> None:
-    """Raises RequestError (415) for a body that says it is something else than plain JSON."""
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind and kind != "application/json":
-        raise RequestError(f"The content type must be application/json, not {kind[:80]}.", status=415)
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in ("", "identity"):
-        raise RequestError(
-            f"The body must be sent as it is, not {coding[:80]}: leave out content-encoding.", status=415
-        )

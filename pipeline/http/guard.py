@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pipeline import ids
-from stages.protocols import openai_chat
+from stages import catalog
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request's line and headers; and about as many may wait behind a request that is not answered yet."""
@@ -200,18 +200,22 @@ class Guarded(HttpToolsProtocol):
         """Answer what is no request, when its turn comes, and close."""
         self._more_is_here()
         running = self._running
+        path, _, _ = self.url.partition(b"?")
+        # Between requests it is that of the one before.
+        protocol = catalog.protocol_at("" if self._at == "between" else path.decode("latin-1"))
+        answer = _answer(status, message, code, protocol)
         if self._busy:
-            self._refusal = _answer(status, message, code)
+            self._refusal = answer
             return
         answered = self._at == "body" and running is not None and running.response_started
         # What cannot be read is the rest of a request that has its answer: there is no place for another.
         if not (answered or self.transport.is_closing()):
-            self.transport.write(_answer(status, message, code))
+            self.transport.write(answer)
         self.transport.close()
 
 
-def _answer(status: HTTPStatus, message: str, code: str) -> bytes:
-    body = msgspec.json.encode(openai_chat.error_chunk("bad_request", message, code).body)
+def _answer(status: HTTPStatus, message: str, code: str, protocol: str) -> bytes:
+    body = msgspec.json.encode(catalog.PROTOCOLS[protocol].error("bad_request", message, code, None).body)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
     head += f"x-request-id: {ids.new_request_id()}\r\n"
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

@@ -4,11 +4,13 @@ their end, and the answers to what has no session."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from math import inf
 
+import anyio
 import msgspec
+from anyio.abc import TaskGroup
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -21,19 +23,26 @@ from pipeline.config import Config
 from pipeline.http.auth import RequireKey
 from pipeline.http.connection import link_of
 from pipeline.http.guard import TOO_LARGE, HeadLimit
+from pipeline.http.live import Held, Live, Session
 from pipeline.http.metrics import Metrics
-from pipeline.http.serve import Live, Session, Stall, serve_session
+from pipeline.http.serve import Stall, run_unserved, serve_session
+from pipeline.http.wishes import PLAIN, Wish, wish_of
 from pipeline.recorder import Recorder
 from pipeline.shadow import Shadows
 from pipeline.validation import Validator
+from stages import catalog
+from stages.catalog import protocol_at
 from stages.errors import RequestError
-from stages.events import ErrorChunk, FailureKind
-from stages.protocols import openai_chat
+from stages.events import ErrorChunk, FailureKind, Input, Semantic
+from stages.sse import ids_of
+from stages.stage import Stage
 
 log = logging.getLogger("playhead.http")
 
 NO_KEY = RequestError(
-    "The API key is wrong or missing: send it as 'authorization: Bearer KEY'.", code="invalid_api_key", status=401
+    "The API key is wrong or missing: send it as 'authorization: Bearer KEY' or 'x-api-key: KEY'.",
+    code="invalid_api_key",
+    status=401,
 )
 NO_SHADOWS = ("none",)
 LONG_HEAD = RequestError(TOO_LARGE, code="headers_too_large", status=431)
@@ -52,6 +61,7 @@ class Host:
         self.metrics = Metrics(self.live, recorder, self.validator, self.shadows)
         self.stall = Stall(config.stall, inf if config.stall == "wait" else config.stall_after)
         self.started = ids.unix_ns() // 1_000_000_000
+        self._launched: TaskGroup | None = None
 
     serves: str
     """Whom it serves, for people: no blanks."""
@@ -66,7 +76,10 @@ class Host:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.validator.running())
             await stack.enter_async_context(self.shadows.running())
-            yield
+            async with anyio.create_task_group() as self._launched:
+                yield
+                # A shutdown has aborted them already, and waited.
+                self._launched.cancel_scope.cancel()
 
     def finish_by(self, deadline: float) -> None:
         """Until when, on the event loop's clock, what follows the end of sessions may be done once the server stops."""
@@ -74,13 +87,38 @@ class Host:
         self.shadows.finish_by(deadline)
 
     async def serve(
-        self, session: Session, scope: Scope, receive: Receive, send: Send, shadows: Sequence[str] = ()
-    ) -> None:
+        self, session: Session, scope: Scope, receive: Receive, send: Send, shadows: Sequence[str] = (),
+        wish: Wish = PLAIN,
+    ) -> None:  # fmt: skip
         """Serve a session to its end, and hand it to who looks at it afterwards. ``shadows``: parsers that look at this
         one where the settings name none."""
+        with self._held(session, shadows) as held:
+            await serve_session(held, receive, send, link=link_of(scope), stall=self.stall, wish=wish)
+
+    def wish(self, scope: Scope) -> Wish:
+        """What a request asks of its stream. Raises RequestError."""
+        return wish_of(scope["query_string"], self.config.resume, self.config.max_resume)
+
+    def parser_of(self, name: str) -> Stage[Input, Semantic] | None:
+        """The parser of this name, if it is loaded here."""
+        return None
+
+    def launch(self, session: Session, shadows: Sequence[str] = ()) -> None:
+        """Run a session to its end without a client, while the host is ``running``; it is live when this returns.
+        ``shadows``: as for ``serve``. What it makes is read from the record: see ``pipeline.http.streams``."""
+        assert self._launched is not None, "the host is not running"
+        holding = ExitStack()
+        self._launched.start_soon(self._unserved, holding, holding.enter_context(self._held(session, shadows)))
+
+    async def _unserved(self, holding: ExitStack, held: Held) -> None:
+        with holding:
+            await run_unserved(held)
+
+    @contextmanager
+    def _held(self, session: Session, shadows: Sequence[str]) -> Generator[Held]:
         try:
-            with self.live.holding(session) as writing:
-                await serve_session(session, receive, send, writing, link=link_of(scope), stall=self.stall)
+            with self.live.holding(session) as held:
+                yield held
         finally:
             self.validator.offer(session.opening, session.recorder, session.keep_alive)
             default = () if self.config.shadow == NO_SHADOWS else shadows
@@ -96,11 +134,12 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
     return Response(msgspec.json.encode(value), status, named, "application/json")
 
 
-def error_response(error: RequestError) -> Response:
+def error_response(error: RequestError, protocol: str = "chat") -> Response:
     """A refused request in the protocol's error body."""
     kinds: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 401: "unauthorized"}
-    chunk = openai_chat.error_chunk(kinds.get(error.status, "bad_request"), error.message, error.code, error.param)
-    response = _chunk_response(chunk, error.status)
+    kind = kinds.get(error.status, "bad_request")
+    chunk = catalog.PROTOCOLS[protocol].error(kind, error.message, error.code, error.param)
+    response = _chunk_response(chunk, error.status, protocol)
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if error.status == 408:
@@ -109,14 +148,16 @@ def error_response(error: RequestError) -> Response:
     return response
 
 
-def failure_response(kind: FailureKind, message: str, code: str | None = None) -> Response:
+def failure_response(kind: FailureKind, message: str, code: str | None = None, protocol: str = "chat") -> Response:
     """A failure before there is a session."""
-    chunk = openai_chat.error_chunk(kind, message, code, None)
-    return _chunk_response(chunk, chunk.status)
+    chunk = catalog.PROTOCOLS[protocol].error(kind, message, code, None)
+    return _chunk_response(chunk, chunk.status, protocol)
 
 
-def _chunk_response(chunk: ErrorChunk, status: int) -> Response:
-    return json_response(chunk.body, status, dict(chunk.headers))
+def _chunk_response(chunk: ErrorChunk, status: int, protocol: str) -> Response:
+    number = ids.new_request_id()
+    body = {**chunk.body, "request_id": number} if protocol == "messages" else chunk.body
+    return json_response(body, status, {**dict.fromkeys(ids_of(protocol), number), **dict(chunk.headers)})
 
 
 def http_exception(paths: str) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -129,7 +170,8 @@ def http_exception(paths: str) -> Callable[[Request, Exception], Awaitable[Respo
         )
         hint = f". {paths}" if status == 404 else ""
         message = f"{what}: {request.method} {request.url.path[:100]}{hint}"
-        response = error_response(RequestError(message, code=code, status=status))
+        path = request.url.path
+        response = error_response(RequestError(message, code=code, status=status), protocol_at(path))
         if isinstance(error, HTTPException) and error.headers:
             response.headers.update(error.headers)
         return response
@@ -140,7 +182,8 @@ def http_exception(paths: str) -> Callable[[Request, Exception], Awaitable[Respo
 async def crashed(request: Request, error: Exception) -> Response:
     """The handler of what should not happen."""
     log.error("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
-    return failure_response("engine", "The server failed on this request.", "internal_error")
+    why = "The server failed on this request."
+    return failure_response("engine", why, "internal_error", protocol_at(request.url.path))
 
 
 def middleware(config: Config) -> list[Middleware]:
@@ -161,6 +204,6 @@ def middleware(config: Config) -> list[Middleware]:
 
 def _refusing(error: RequestError) -> ASGIApp:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        await error_response(error)(scope, receive, send)
+        await error_response(error, protocol_at(scope["path"]))(scope, receive, send)
 
     return refuse

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pipeline.http.serve import Live
+from pipeline.http.live import Live
 from pipeline.recorder import Recorder
 from pipeline.shadow import Shadows
 from pipeline.validation import Validator

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from stages.protocols.openai_chat import ChatChunk, ChatCompletion, ChatRequest, ModelList
+from pipeline.http import count
+from stages import catalog
+from stages.protocols.anthropic import MessageBody, MessagesRequest
+from stages.protocols.openai_chat import ChatCompletion, ChatRequest, ModelList
+from stages.protocols.openai_completions import CompletionsRequest, TextCompletion
+from stages.protocols.openai_responses import Response, ResponsesRequest
 
 _STATUSES = {
-    "400": "The request is malformed, or asks for what this server cannot do; `param` names the field.",
+    "400": "The request is malformed, or asks for what this server cannot do; the field is named.",
     "401": "The API key is wrong or missing.",
     "404": "There is no such model.",
     "408": "The body did not arrive in time.",
@@ -39,6 +44,20 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorObject
 
 
+class MessagesErrorObject(msgspec.Struct, frozen=True):
+    """`message` begins with the field's path in the request, as `messages[0].content`, where it is about one."""
+
+    type: str
+    message: str
+
+
+class MessagesErrorBody(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
+    """The same, of the messages protocol."""
+
+    error: MessagesErrorObject
+    request_id: str | None = None
+
+
 class Health(msgspec.Struct, frozen=True):
     """`status`: `ok` or `engine_down`; `sessions`: how many run; `record`: the recording mode; `store`: counters."""
 
@@ -48,74 +67,151 @@ class Health(msgspec.Struct, frozen=True):
     store: dict[str, int] | None = None
 
 
+class TokenCount(msgspec.Struct, frozen=True):
+    """How long a prompt is."""
+
+    input_tokens: int
+
+
+class _Generating(NamedTuple):
+    """POST to a protocol's path. ``end``: the last event of a stream, for people; ``needs``: more about the request
+    than its Struct says."""
+
+    operation: str
+    summary: str
+    request: type[msgspec.Struct]
+    whole: type[msgspec.Struct]
+    end: str
+    error: type[msgspec.Struct] = ErrorBody
+    needs: dict[str, Any] | None = None
+
+
+_LIMITED: Final = {"required": ["max_tokens"], "properties": {"max_tokens": {"type": "integer", "minimum": 1}}}
+_GENERATING: Final = {
+    "chat": _Generating(
+        "createChatCompletion", "Generate an answer to a conversation.", ChatRequest, ChatCompletion, "`[DONE]`"
+    ),
+    "completions": _Generating(
+        "createCompletion", "Go on with a text.", CompletionsRequest, TextCompletion, "`[DONE]`"
+    ),
+    "responses": _Generating(
+        "createResponse", "Generate an answer to a conversation, whose items are kept.", ResponsesRequest, Response,
+        "`response.completed`, `response.incomplete` or `response.failed`",
+    ),
+    "messages": _Generating(
+        "createMessage", "Generate an answer to a conversation.", MessagesRequest, MessageBody, "`message_stop`",
+        MessagesErrorBody, _LIMITED,
+    ),
+}  # fmt: skip
+"""By protocol."""
+
+
 @cache
 def document(*, keys: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 description; not to be changed. ``keys``: requests need one."""
-    types = (ChatRequest, ChatCompletion, ChatChunk, ModelList, ErrorBody, Health)
-    (chat, completion, chunk, models, error, health), schemas = msgspec.json.schema_components(
-        types, ref_template="#/components/schemas/{name}"
-    )
-    _allow_null(schemas["ChatRequest"])
+    kinds = [each for made in _GENERATING.values() for each in (made.request, made.whole, made.error)]
+    types = list(dict.fromkeys((*kinds, *map(_events, _GENERATING), ModelList, TokenCount, Health)))
+    references, schemas = _components(types)
+    known = dict(zip(types, references, strict=True))
+    for made in _GENERATING.values():
+        _allow_null(schemas[_name(known[made.request])])
     _portable(schemas)
-    refused = {status: _answer(why, "application/json", error) for status, why in _STATUSES.items()}
-    answered = _answer(
-        "The answer: whole, or as a stream of chunks that ends with `[DONE]`.", "application/json", completion
-    )
-    answered["content"]["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": chunk}
-    paths: dict[str, Any] = {
-        "/v1/chat/completions": {
-            "post": {
-                "operationId": "createChatCompletion",
-                "summary": "Generate an answer to a conversation.",
-                "requestBody": {"required": True, "content": {"application/json": {"schema": chat}}},
-                "responses": {"200": answered, **refused},
-            }
-        },
-        "/v1/models": {
-            "get": {
-                "operationId": "listModels",
-                "summary": "The served models.",
-                "responses": {"200": _answer("The list.", "application/json", models), "401": refused["401"]},
-            }
-        },
-        "/health": {
-            "get": {
-                "operationId": "health",
-                "summary": "Whether the engine runs, and what is recorded.",
-                "security": [],
-                "responses": {
-                    "200": _answer("The engine runs.", "application/json", health),
-                    "503": _answer("The engine does not run.", "application/json", health),
-                },
-            }
-        },
-    }
-    paths["/metrics"] = {
-        "get": {
-            "operationId": "metrics",
-            "summary": "Counters, for Prometheus.",
-            "responses": {
-                "200": _answer(
-                    "Counters, in the Prometheus format.",
-                    "text/plain",
-                    {"type": "string"},
-                ),
-                "401": refused["401"],
-            },
-        }
-    }
-    bearer = {"type": "http", "scheme": "bearer"}
+    # What these Structs are on the wire is not what they are here.
+    schemas["ToolUseBlock"]["properties"]["input"] = {"type": "object"}
+    schemas["CompletionChunk"]["properties"]["object"] = schemas["TextCompletion"]["properties"]["object"]
     return {
         "openapi": "3.1.0",
         "info": {"title": "Playhead", "version": version("playhead")},
-        "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"key": bearer}},
+        "paths": {**_generating(known), **_counting(known), **_about(known)},
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{"key": []}] if keys else [],
     }
 
 
-def _answer(why: str, media: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": why, "content": {media: {"schema": schema}}}
+_ROOMS: Final = {
+    "openai_chat": "Chat", "openai_completions": "Completions", "openai_responses": "Responses",
+    "anthropic": "Messages",
+}  # fmt: skip
+
+
+def _components(types: Iterable[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A reference for each type, and the schemas by name. Names that several protocols have begin with theirs."""
+    made = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    text = msgspec.json.encode(made).decode()
+    for name in made[1]:
+        if "." in name:
+            _, _, room, *_, own = name.split(".")
+            text = text.replace(f'{name}"', f'{_ROOMS[room]}{own}"')
+    return msgspec.json.decode(text, type=tuple[list[dict[str, Any]], dict[str, Any]])
+
+
+def _events(protocol: str) -> Any:
+    """The union of what a stream of a protocol is made of."""
+    found: Any = None
+    for kind in get_args(catalog.PROTOCOLS[protocol].chunk):
+        if not kind.whole:
+            found = kind if found is None else found | kind
+    return found
+
+
+def _name(reference: dict[str, Any]) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _generating(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for name, made in _GENERATING.items():
+        answered = _answer(f"The answer: whole, or as a stream that ends with {made.end}.", known[made.whole])
+        answered["content"]["text/event-stream"] = {"schema": _TEXT, "x-event-schema": known[_events(name)]}
+        schema = known[made.request] if made.needs is None else {"allOf": [known[made.request], made.needs]}
+        paths[catalog.PROTOCOLS[name].path] = {
+            "post": _post(made.operation, made.summary, schema, answered, known[made.error])
+        }
+    return paths
+
+
+def _counting(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    counted = _answer("The number.", known[TokenCount])
+    asked, error = known[MessagesRequest], known[MessagesErrorBody]
+    summary = "How many tokens the prompt of a message would have."
+    return {count.PATH: {"post": _post("countMessageTokens", summary, asked, counted, error)}}
+
+
+def _post(operation: str, summary: str, asked: Any, answered: Any, error: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": operation,
+        "summary": summary,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": asked}}},
+        "responses": {"200": answered, **{status: _answer(why, error) for status, why in _STATUSES.items()}},
+    }
+
+
+def _about(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """What is asked of the server itself."""
+    refused = {"401": _answer(_STATUSES["401"], known[ErrorBody])}
+    text = {"description": "Counters, in the Prometheus format.", "content": {"text/plain": {"schema": _TEXT}}}
+    health = {
+        "200": _answer("The engine runs.", known[Health]),
+        "503": _answer("The engine does not run.", known[Health]),
+    }
+    return {
+        "/v1/models": _get(
+            "listModels", "The served models.", {"200": _answer("The list.", known[ModelList]), **refused}
+        ),
+        "/health": _get("health", "Whether the engine runs, and what is recorded.", health, security=[]),
+        "/metrics": _get("metrics", "Counters, for Prometheus.", {"200": text, **refused}),
+    }
+
+
+_TEXT: Final = {"type": "string"}
+
+
+def _get(operation: str, summary: str, responses: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"get": {"operationId": operation, "summary": summary, **more, "responses": responses}}
+
+
+def _answer(why: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": why, "content": {"application/json": {"schema": schema}}}
 
 
 def _allow_null(request: dict[str, Any]) -> None:

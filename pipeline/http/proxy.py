@@ -21,9 +21,11 @@ from starlette.types import Message, Receive, Scope, Send
 from pipeline import ids
 from pipeline.config import Config
 from pipeline.engines.base import SHUTDOWN
+from pipeline.http import streams
 from pipeline.http.connection import link_of
 from pipeline.http.host import Host, crashed, http_exception, json_response, middleware
 from pipeline.http.serve import FrameWriter, read_body
+from pipeline.http.wishes import without_wishes
 from pipeline.recorder import Recorder
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
@@ -31,6 +33,7 @@ from pipeline.upstream.headers import downward
 from pipeline.upstream.pool import Pool
 from pipeline.upstream.sessions import Request, Sessions, while_there
 from pipeline.vocabulary import Vocabulary
+from stages import catalog
 from stages.errors import RequestError
 from stages.events import Block, Body, ErrorInput, FailureKind, Head
 from stages.opening import Opening
@@ -38,11 +41,9 @@ from stages.stage import fold
 from stages.upstream.asked import model_of
 from stages.upstream.relay import RELAY
 
-PROTOCOLS = {
-    "/chat/completions": "chat", "/completions": "completions", "/responses": "responses", "/messages": "messages",
-}  # fmt: skip
+PROTOCOLS = {entry.path.removeprefix("/v1"): name for name, entry in catalog.PROTOCOLS.items()}
 """What a path ends in → the protocol of the session that a POST to it is."""
-PATHS = "/health and /metrics are Playhead's own; everything else is the upstream's."
+PATHS = "/health, /metrics and /v1/streams/ID are Playhead's own; everything else is the upstream's."
 _KINDS: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 408: "timeout"}
 
 
@@ -91,10 +92,10 @@ class Proxy(Host):
             else:
                 await self._session(protocol, scope, receive, send)
         except _Refused as refused:
-            await _answer(refused.error, protocol or _shape(path), send)
+            await _answer(refused.error, protocol or catalog.protocol_at(path), send)
         except RequestError as error:
             refusal = ErrorInput(_KINDS.get(error.status, "bad_request"), error.message, error.code, error.param)
-            await _answer(refusal, protocol or _shape(path), send)
+            await _answer(refusal, protocol or catalog.protocol_at(path), send)
 
     async def _session(self, protocol: str, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(receive, self.config.max_body, self.config.body_timeout)
@@ -107,12 +108,13 @@ class Proxy(Host):
                 f"No upstream serves the model {model or ''!r:.100}; the settings name {self._models()}.",
                 param="model", code="model_not_found", status=404,
             )  # fmt: skip
+        wish = self.wish(scope)
         request = Request(protocol, scope["path"], _target(scope), _headers(scope), body, model)
         opened = await self._sessions.open(request, upstreams, receive)
         async with anyio.create_task_group() as tasks:
             if opened.stream is not None:
                 tasks.start_soon(opened.stream.run)
-            await self.serve(opened.session, scope, receive, send, opened.shadows)
+            await self.serve(opened.session, scope, receive, send, opened.shadows, wish)
 
     def _models(self) -> str:
         names = [name for upstream in self.pool.upstreams for name in upstream.settings.models]
@@ -166,11 +168,6 @@ class _Refused(Exception):
     def __init__(self, error: ErrorInput) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-def _shape(path: str) -> str:
-    """The protocol whose errors the clients of a path read."""
-    return "messages" if "/messages" in path else "chat"
 
 
 async def _answer(error: ErrorInput, protocol: str, send: Send) -> None:
@@ -246,7 +243,7 @@ def _has_body(scope: Scope) -> bool:
 
 def _target(scope: Scope) -> str:
     path: str = scope["raw_path"].decode("latin-1") if scope.get("raw_path") else scope["path"]
-    query: str = scope["query_string"].decode("latin-1")
+    query = without_wishes(scope["query_string"].decode("latin-1"))
     return f"{path}?{query}" if query else path
 
 
@@ -262,6 +259,7 @@ def app(proxy: Proxy) -> Starlette:
         routes=[
             Route("/health", proxy.health, methods=["GET"]),
             Route("/metrics", proxy.metrics.answer, methods=["GET"]),
+            *streams.routes(proxy),
             Route("/{path:path}", Take()),
         ],
         middleware=middleware(proxy.config),

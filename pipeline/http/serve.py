@@ -5,120 +5,25 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import inf
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import anyio
 from starlette.types import Message, Receive, Send
 
 from pipeline import channels
 from pipeline.http.connection import Link
-from pipeline.recorder import SessionRecorder
+from pipeline.http.live import Held, Session
+from pipeline.http.wishes import PLAIN, Wish
 from pipeline.session import AbortBy
 from stages.errors import RequestError
-from stages.events import Block, Body, Comment, ErrorInput, Failure, Frame, Head, Input, UsageInput
-from stages.opening import Opening
+from stages.events import Block, Body, Comment, ErrorInput, Failure, Frame, Head, UsageInput
+from stages.positions import Positions
+from stages.upstream.frames import is_encoded
 from store.api import Ended, StoreError
 
 log = logging.getLogger("playhead.http")
-
-
-class Session(Protocol):
-    """What is served: a session of our stages, or one that relays another server's response."""
-
-    @property
-    def opening(self) -> Opening:
-        """What it is."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """What the client asked for."""
-        ...
-
-    @property
-    def recorder(self) -> SessionRecorder:
-        """Its recording."""
-        ...
-
-    @property
-    def frames(self) -> channels.Source[Frame]:
-        """What the client is to get; ends with the session."""
-        ...
-
-    @property
-    def aborted_by(self) -> AbortBy | None:
-        """Who, other than the engine, ended it."""
-        ...
-
-    @property
-    def last(self) -> Input | None:
-        """What the engine said last."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """It came to an end of its own: what is still to come are the last frames."""
-        ...
-
-    @property
-    def broken(self) -> bool:
-        """Its response has ended before it was whole, and nothing in it says so."""
-        ...
-
-    @property
-    def keep_alive(self) -> float:
-        """Seconds of silence before a comment; 0: never."""
-        ...
-
-    async def run(self) -> None:
-        """Serve until the last frame is in ``frames``."""
-        ...
-
-    def abort(self, by: AbortBy) -> None:
-        """End it. Idempotent."""
-        ...
-
-    def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
-        """The frames of a failure that is not part of the record. ``begun``: a head has been sent."""
-        ...
-
-
-class Live:
-    """The sessions that run now, so that a shutdown can let them finish, abort them, or leave their clients."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[Session, anyio.CancelScope] = {}
-        self.closing = False
-        """The server takes no new sessions."""
-        self.opened = 0
-        """Sessions since the start."""
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    @contextmanager
-    def holding(self, session: Session) -> Generator[anyio.CancelScope]:
-        """Counts the session while the block runs. The scope is for the writing of its frames: nothing but ``leave``
-        cancels it."""
-        self.opened += 1
-        scope = self._sessions[session] = anyio.CancelScope(shield=True)
-        try:
-            yield scope
-        finally:
-            del self._sessions[session]
-
-    def abort(self, by: AbortBy) -> None:
-        """Abort all."""
-        for session in list(self._sessions):
-            session.abort(by)
-
-    def leave(self) -> None:
-        """Write no further to the clients that do not read."""
-        for scope in self._sessions.values():
-            scope.cancel()
 
 
 async def read_body(receive: Receive, limit: int, seconds: float) -> bytes | None:
@@ -172,13 +77,17 @@ class FrameWriter:
     """Writes frames to an ASGI ``send`` until the client is gone, and counts what the socket has taken.
 
     ``link``: the connection beneath, which tells what was taken; without one, it is what ``send`` took. ``patience``:
-    seconds without a byte taken until a write raises Stalled.
+    seconds without a byte taken until a write raises Stalled. ``positions``: each event of a stream is given its own
+    as its id.
     """
 
-    def __init__(self, send: Send, link: Link | None = None, patience: float = inf) -> None:
+    def __init__(
+        self, send: Send, link: Link | None = None, patience: float = inf, positions: Positions | None = None
+    ) -> None:
         self._send = send
         self._link = link
         self._patience = patience
+        self._positions = positions
         self.seq = 0
         """Frames that the socket took."""
         self.size = 0
@@ -200,13 +109,16 @@ class FrameWriter:
                     raw = _on_wire(status, headers)
                     await self._put({"type": "http.response.start", "status": status, "headers": raw})
                     self.status = status
+                    if is_encoded(headers):
+                        self._positions = None
                     self._handed(1)
                 case Block(data=data) | Comment(data=data) | Body(data=data):
                     parts.append(data)
         if parts:
-            data = b"".join(parts)
+            data = b"".join(parts if self._positions is None else self._positions.with_ids(frames))
             await self._put({"type": "http.response.body", "body": data, "more_body": True})
-            self._handed(len(parts), len(data))
+            # Ids are not of the record: what was handed over of it is counted.
+            self._handed(len(parts), sum(map(len, parts)))
 
     def _handed(self, frames: int, size: int = 0) -> None:
         if self.gone:
@@ -271,25 +183,53 @@ def _on_wire(status: int, headers: Sequence[tuple[str, str]]) -> list[tuple[byte
     ]
 
 
+class _Client:
+    """Who asked for a session. When it leaves, the session is aborted, or goes on until nobody has read it for
+    ``resume`` seconds."""
+
+    def __init__(self, held: Held, resume: float) -> None:
+        self._held = held
+        session = held.session
+        self._resume = resume if session.opening.ask.stream and session.recorder.recorded else 0.0
+        self._left = anyio.Event()
+        self._why: AbortBy = "client"
+
+    def left(self, why: AbortBy = "client") -> None:
+        """It has left, or was left."""
+        if self._resume:
+            self._why = why
+            self._left.set()
+        else:
+            self._held.session.abort(why)
+
+    async def awaited(self) -> None:
+        """Abort the session once nobody takes it up."""
+        await self._left.wait()
+        await self._held.unread(self._resume)
+        self._held.session.abort(self._why)
+
+
 async def serve_session(
-    session: Session,
+    held: Held,
     receive: Receive,
     send: Send,
-    writing: anyio.CancelScope,
     *,
     link: Link | None = None,
     stall: Stall = WAIT,
+    wish: Wish = PLAIN,
 ) -> None:
-    """Run a session against one client, to its end, whatever the client does. ``writing``: shielded; cancelled by who
-    gives the client up."""
-    writer = FrameWriter(send, link, stall.after)
+    """Run a session against one client, to its end, whatever the client does."""
+    session, writing = held.session, held.writing
+    writer = FrameWriter(send, link, stall.after, Positions() if wish.event_ids else None)
+    client = _Client(held, wish.resume)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_client, session, writer, receive)
+            tasks.start_soon(_watch_client, client, writer, receive)
+            tasks.start_soon(client.awaited)
             async with anyio.create_task_group() as running:
                 running.start_soon(session.run)
                 with writing:
-                    await _write_frames(session, writer, stall)
+                    await _write_frames(session, client, writer, stall)
                 if writing.cancelled_caught:
                     writer.missed = True
                     await writer.drop()
@@ -300,6 +240,23 @@ async def serve_session(
         _log(session, writer)
 
 
+async def run_unserved(held: Held) -> None:
+    """Run a session to its end without a client."""
+    session = held.session
+    try:
+        async with anyio.create_task_group() as running:
+            running.start_soon(session.run)
+            with held.writing:
+                async with session.frames as frames:
+                    with contextlib.suppress(anyio.EndOfStream):
+                        while True:
+                            await channels.receive(frames)
+    finally:
+        session.recorder.sent(0, 0)
+        session.recorder.close("aborted" if session.aborted_by or not session.ended else "closed")
+        _log(session, None)
+
+
 def _state(session: Session, writer: FrameWriter) -> Ended:
     if session.aborted_by or not session.ended:
         # Without an end of its own: a stage of ours that raised.
@@ -307,20 +264,21 @@ def _state(session: Session, writer: FrameWriter) -> Ended:
     return "detached" if writer.missed else "closed"
 
 
-def _log(session: Session, writer: FrameWriter) -> None:
-    """A line of facts: nothing that was said."""
+def _log(session: Session, writer: FrameWriter | None) -> None:
+    """A line of facts: nothing that was said. ``writer``: None: there was no client."""
     last = session.last
     tokens = f"tokens {last.prompt} + {last.completion}" if isinstance(last, UsageInput) else "tokens unknown"
     failed = f", {last.code or last.kind}" if isinstance(last, ErrorInput) else ""
-    aborted = f", aborted by {session.aborted_by}" if session.aborted_by else ", detached" if writer.missed else ""
+    detached = ", detached" if writer is not None and writer.missed else ""
+    aborted = f", aborted by {session.aborted_by}" if session.aborted_by else detached
     log.info(
         "POST %s %s: session %.14s, %s, %.0f ms%s%s",
-        session.path, writer.status or "-", session.opening.session, tokens, session.recorder.elapsed() / 1e6, failed,
-        aborted,
+        session.path, (writer and writer.status) or "-", session.opening.session, tokens,
+        session.recorder.elapsed() / 1e6, failed, aborted,
     )  # fmt: skip
 
 
-async def _write_frames(session: Session, writer: FrameWriter, stall: Stall) -> None:
+async def _write_frames(session: Session, client: _Client, writer: FrameWriter, stall: Stall) -> None:
     held: list[Frame] = []
     async with session.frames as frames:
         with contextlib.suppress(anyio.EndOfStream):
@@ -331,12 +289,12 @@ async def _write_frames(session: Session, writer: FrameWriter, stall: Stall) -> 
                     # The last frames leave only after everything before them is on disk.
                     held += batch
                 else:
-                    await _write(session, writer, batch, stall)
+                    await _write(client, writer, batch, stall)
     if session.recorder.strict:
         # There may be none: a response that another server has ended without a word.
         last = held if writer.gone else await _when_durable(session, held, writer.seq > 0)
         if last:
-            await _write(session, writer, last, stall)
+            await _write(client, writer, last, stall)
     if writer.seq and not writer.gone:
         try:
             await (writer.break_off() if session.broken else writer.finish())
@@ -354,7 +312,7 @@ async def _when_durable(session: Session, held: list[Frame], begun: bool) -> lis
     return held
 
 
-async def _write(session: Session, writer: FrameWriter, frames: list[Frame], stall: Stall) -> None:
+async def _write(client: _Client, writer: FrameWriter, frames: list[Frame], stall: Stall) -> None:
     if writer.gone:
         writer.missed = True
         return
@@ -363,24 +321,24 @@ async def _write(session: Session, writer: FrameWriter, frames: list[Frame], sta
     except Stalled:
         writer.missed = True
         if stall.then == "abort":
-            session.abort("timeout")
+            client.left("timeout")
         await writer.drop()
     except OSError:
         # The connection was lost under the write.
         writer.missed = True
-        _left(session, writer)
+        _left(client, writer)
 
 
-async def _watch_client(session: Session, writer: FrameWriter, receive: Receive) -> None:
+async def _watch_client(client: _Client, writer: FrameWriter, receive: Receive) -> None:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            _left(session, writer)
+            _left(client, writer)
             return
 
 
-def _left(session: Session, writer: FrameWriter) -> None:
+def _left(client: _Client, writer: FrameWriter) -> None:
     """The client has left, unless it was left before."""
     if not writer.gone:
         writer.gone = True
-        session.abort("client")
+        client.left()

@@ -25,9 +25,10 @@ import msgspec
 
 from pipeline.engines.base import Sampling
 from pipeline.engines.prompt import Prompt
-from pipeline.http.chat import Plan
+from pipeline.http.plans import Plan
 from stages.opening import Ask
 from stages.protocols.lenient import as_object, value_of
+from stages.protocols.openai_chat import body_of
 
 FIELD: Final = "return_token_ids"
 _FIRST: Final = b'"return_token_ids":true'
@@ -57,19 +58,22 @@ def ask(
     plan: Plan,
     prompt: Prompt | None,
     model: str,
+    protocol: str = "chat",
     strict: bool = False,
     context: int | None = None,
     ids: bool = False,
 ) -> tuple[str, bytes]:
     """Path and body of a request that makes the upstream tell what the model writes.
 
-    ``body``: the client's; ``prompt``: rendered, for all ways but ``chat``; ``strict``: no fields but those of OpenAI's
-    protocol; ``context``: tokens that prompt and answer may have, where it is known; ``ids``: ask for token ids too
-    (``completions`` of vLLM).
+    ``body``: the client's, in its ``protocol``; ``prompt``: rendered, for all ways but ``chat``; ``strict``: no fields
+    but those of OpenAI's protocol; ``context``: tokens that prompt and answer may have, where it is known; ``ids``: ask
+    for token ids too (``completions`` of vLLM).
     """
     said = as_object(value_of(body))
     if way == "chat":
-        return "/v1/chat/completions", _encode(_chat(said, plan, model))
+        own = plan.chat is None or protocol == "chat"
+        asked = said if own or plan.chat is None else body_of(plan.chat, model, True)[0]
+        return "/v1/chat/completions", _encode(_chat(asked, plan, model))
     rendered = Prompt((), "") if prompt is None else prompt
     sent = _sent(way, plan.sampling, said, strict)
     if way == "generate":
@@ -171,7 +175,7 @@ def _stops(asked: Ask) -> tuple[str, ...]:
 def _chat(said: dict[str, Any], plan: Plan, model: str) -> dict[str, Any]:
     body = {**said, "model": model, "stream": True, FIELD: True, "include_reasoning": True}
     if plan.ask.stop and not _stops(plan.ask):
-        del body["stop"]
+        body.pop("stop", None)
     return body
 
 
@@ -183,7 +187,8 @@ def _generate(sent: dict[str, Any], plan: Plan, prompt: Prompt) -> dict[str, Any
     }  # fmt: skip
     if _stops(asked):
         params |= {"stop": _stops(asked), "no_stop_trim": True}
-    body: dict[str, Any] = {"input_ids": prompt.ids, "sampling_params": params, "stream": True}
+    given = {"input_ids": prompt.ids} if prompt.ids else {"text": prompt.text}
+    body: dict[str, Any] = {**given, "sampling_params": params, "stream": True}
     if asked.logprobs:
         body |= {"return_logprob": True, "top_logprobs_num": asked.top_logprobs, "return_text_in_logprobs": False}
     return body
@@ -193,8 +198,8 @@ def _completion(sent: dict[str, Any], plan: Plan, prompt: Prompt) -> dict[str, A
     asked = plan.ask
     most = plan.sampling.max_tokens
     body: dict[str, Any] = {
-        "prompt": prompt.ids, "n_predict": -1 if most is None else most, "stream": True, "return_tokens": True,
-        "cache_prompt": True, **sent,
+        "prompt": prompt.ids or prompt.text, "n_predict": -1 if most is None else most, "stream": True,
+        "return_tokens": True, "cache_prompt": True, **sent,
     }  # fmt: skip
     if asked.n > 1:
         body["n"] = asked.n
@@ -210,7 +215,7 @@ def _completions(
 ) -> dict[str, Any]:
     asked = plan.ask
     body: dict[str, Any] = {
-        "model": model, "prompt": prompt.text if strict else prompt.ids, "stream": True,
+        "model": model, "prompt": (strict and prompt.text) or prompt.ids or prompt.text, "stream": True,
         "stream_options": {"include_usage": True}, **sent,
     }  # fmt: skip
     if room is not None or not strict:
@@ -224,7 +229,8 @@ def _completions(
     if strict:
         return body
     body |= {
-        "skip_special_tokens": False, "spaces_between_special_tokens": False, "add_special_tokens": False,
+        "skip_special_tokens": False, "spaces_between_special_tokens": False,
+        "add_special_tokens": plan.conversation is None and plan.special,
     }  # fmt: skip
     if _stops(asked):
         # Whoever reads the text finds them there, and leaves them out.

@@ -64,6 +64,36 @@ def upward(
     return made if key is None else [*made, key.item()]
 
 
+_VERSION: Final = ("anthropic-version", "2023-06-01")
+_FAMILIES: Final = ("anthropic-", "openai-")
+"""How the names of headers begin that say something in one family of protocols only."""
+_TELLING: Final = ("retry-after", "retry-after-ms", "x-should-retry")
+_LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit")
+"""Of response headers, those that tell a client how much it may ask, and when again."""
+
+
+def turned(headers: Headers, protocol: str, header: KeyHeader) -> list[tuple[str, str]]:
+    """A client's request headers, for a request in another protocol. ``header``: the one that carries the key there.
+
+    What belongs to the client's own protocol is left out, and what all servers of the other one want is put in."""
+    key = ""
+    made: list[tuple[str, str]] = []
+    for name, value in headers:
+        if name == "x-api-key" or (name == "authorization" and value[:7].lower() == "bearer "):
+            key = key or (value if name == "x-api-key" else value[7:])
+        elif not name.startswith(_FAMILIES):
+            made.append((name, value))
+    if key:
+        made.append(Key(header, key).item())
+    return [*made, _VERSION] if protocol == "messages" else made
+
+
+def limits(headers: Headers) -> list[tuple[str, str]]:
+    """Of an upstream's response headers those that a client needs of a response that is made anew: how much it may ask,
+    and when again."""
+    return [(name, value) for name, value in headers if name in _TELLING or name.startswith(_LIMITS)]
+
+
 def credentials(headers: Headers) -> list[tuple[str, str]]:
     """Of a client's request headers those that say who asks: what a probe on its behalf needs."""
     return [(name, value) for name, value in headers if name in CREDENTIALS]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import anyio
 import tenacity
@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from pipeline.upstream.client import Client, Exchange, RequestBody
 from pipeline.upstream.errors import UpstreamFault
-from pipeline.upstream.headers import Headers, credentials, upward
+from pipeline.upstream.headers import Headers, Key, KeyHeader, credentials, upward
 from pipeline.upstream.loose import table, tables, text, value
 from pipeline.upstream.probe import Known, Prober, Spawn
 from pipeline.upstream.settings import UpstreamSettings, key_of
@@ -74,10 +74,14 @@ class Upstream:
             return Known(why="the upstream is down")
         return await self._prober.known(headers, model)
 
-    async def send(self, method: str, target: str, headers: Headers, body: RequestBody) -> Exchange:
-        """Ask it, once. ``headers``: the client's. Raises UpstreamFault."""
+    async def send(
+        self, method: str, target: str, headers: Headers, body: RequestBody, header: KeyHeader | None = None
+    ) -> Exchange:
+        """Ask it, once. ``headers``: the client's; ``header``: of its own key, where that is not as the settings say.
+        Raises UpstreamFault."""
         identity = target.partition("?")[0].endswith(GENERATING)
-        going = upward(headers, key=self._key, strip=self._strip, identity=identity, sized=not isinstance(body, bytes))
+        key = self._key if self._key is None or header is None else Key(header, self._key.value)
+        going = upward(headers, key=key, strip=self._strip, identity=identity, sized=not isinstance(body, bytes))
         try:
             exchange = await self.client.send(method, target, going, body, self._ended)
         except UpstreamFault as fault:
@@ -134,8 +138,17 @@ class Upstream:
             self.state = state
 
 
-SentTo: TypeAlias = Callable[[Upstream], Awaitable[tuple[str, bytes]]]
-"""Target and body of what is sent to an upstream; they may differ, where upstreams tell different things."""
+class Sent(NamedTuple):
+    """A request to an upstream. ``headers``: the client's, or what is made of them; ``header``: see Upstream.send."""
+
+    target: str
+    body: bytes
+    headers: Headers
+    header: KeyHeader | None = None
+
+
+SentTo: TypeAlias = Callable[[Upstream], Awaitable[Sent]]
+"""What is sent to an upstream; it may differ, where upstreams tell different things."""
 
 
 class Pool:
@@ -187,8 +200,8 @@ class Pool:
         the first one's ``retries`` say. Never after a byte of a response, or of a body that comes bit by bit.
 
         Any response is an answer, but for 502, 503 and 504 while there is another upstream that may be up. ``headers``:
-        the client's; ``body``: what is sent, or what gives it, with its target, for each upstream that is asked. Raises
-        UpstreamFault: that of the last one asked.
+        the client's; ``body``: what is sent, or what gives it, with its target and headers, for each upstream that is
+        asked. Raises UpstreamFault: that of the last one asked.
         """
         once = None if isinstance(body, bytes) or callable(body) else _Once(body)
         tries = max(len(upstreams), 1 + upstreams[0].settings.retries)
@@ -204,8 +217,11 @@ class Pool:
                 if number > 1:
                     self.stats.retries[upstreams[(number - 2) % len(upstreams)].name] += 1
                 upstream = upstreams[(number - 1) % len(upstreams)]
-                where, sent = await body(upstream) if callable(body) else (target, body)
-                exchange = await upstream.send(method, where, headers, sent if once is None else once.parts())
+                if callable(body):
+                    sent = await body(upstream)
+                    exchange = await upstream.send(method, sent.target, sent.headers, sent.body, sent.header)
+                else:
+                    exchange = await upstream.send(method, target, headers, body if once is None else once.parts())
                 others = upstreams[number:]
                 if exchange.status in ELSEWHERE and any(one.state != "down" for one in others) and _fresh(once):
                     await exchange.close()

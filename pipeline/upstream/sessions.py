@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -12,16 +12,13 @@ from starlette.types import Receive
 
 from pipeline import ids
 from pipeline.config import Config
-from pipeline.engines.prompt import check_length
-from pipeline.http import chat
-from pipeline.http.chat import Plan
 from pipeline.recorder import Recorder
 from pipeline.session import Session, stop_watch
-from pipeline.upstream import asking
+from pipeline.upstream.approach import Approach, Approaches, Request
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import recorded
-from pipeline.upstream.pool import Pool, SentTo, Upstream
+from pipeline.upstream.pool import Pool, Sent, SentTo, Upstream
 from pipeline.upstream.probe import Known
 from pipeline.upstream.reader import Reader
 from pipeline.upstream.relaying import RelaySession
@@ -32,52 +29,19 @@ from pipeline.vocabulary import Vocabulary
 from replay.resolve import resolve
 from stages import catalog
 from stages.errors import RequestError, StagesError
-from stages.events import AbortInput, ErrorInput, PromptInput
-from stages.opening import Ask, Opening, TokenizerFacts, UpstreamFacts
+from stages.events import AbortInput, ErrorInput
+from stages.opening import Opening, TokenizerFacts, UpstreamFacts
 from stages.upstream.asked import asked
 from stages.upstream.decode import DECODERS
 from stages.upstream.inputs import INPUTS
 from stages.upstream.relay import RELAY
 
 log = logging.getLogger("playhead.upstream")
+__all__ = ["Opened", "Request", "Sessions", "while_there"]
 
 T = TypeVar("T")
-REFUSALS = frozenset((400, 422))
+REFUSALS: Final = frozenset((400, 422))
 """With these a server may refuse a field that it does not know."""
-
-
-class Request(NamedTuple):
-    """What a client asked. ``target``: path and query; ``headers``: as they go on."""
-
-    protocol: str
-    path: str
-    target: str
-    headers: list[tuple[str, str]]
-    body: bytes
-    model: str | None
-
-
-class Approach(NamedTuple):
-    """How an upstream is asked. ``way``: of reading what the model wrote; None: it is not told. ``plan``: only where
-    our stages make the response; ``prompt``: where we rendered it."""
-
-    known: Known
-    ask: Ask
-    path: str
-    target: str
-    body: bytes
-    way: str | None = None
-    depth: Literal["tokens", "text", "verbatim"] = "verbatim"
-    why: str = ""
-    taken_out: Literal["", "null", "absent"] = ""
-    lost: tuple[str, ...] = ()
-    plan: Plan | None = None
-    prompt: PromptInput | None = None
-
-    def plainly(self, request: Request) -> Approach:
-        """The same, with nothing added to what the client asked."""
-        why = "the upstream refused this request with return_token_ids"
-        return self._replace(body=request.body, way=None, depth="verbatim", why=why, taken_out="")
 
 
 class Opened(NamedTuple):
@@ -96,18 +60,18 @@ class Sessions:
         self._pool = pool
         self._recorder = recorder
         self._vocabularies = vocabularies
+        self._approaches = Approaches(config, recorder.mode != "off", self._vocabulary)
         self._foreign: set[str] = set()
         """Tokenizers that lack ids, as was logged."""
-        self._relayed_instead: set[tuple[str, str]] = set()
-        """Upstreams, and why our stages do not make their responses, as was logged."""
 
     async def open(self, request: Request, upstreams: Sequence[Upstream], receive: Receive) -> Opened:
         """Open a session: one whose response our stages make, before the upstream is asked; else for what is answered,
         whatever that is. Raises RequestError for a request that our stages cannot serve."""
         began = _Began(ids.unix_ns(), ids.stopwatch())
         first = upstreams[0]
-        approach = await while_there(receive, lambda: self._approach(request, first))
-        if approach is not None and approach.plan is not None and len(upstreams) == 1:
+        approach = await while_there(receive, lambda: self._approaches.of(request, first))
+        alone = len(upstreams) == 1 and approach is not None and approach.strictly is None
+        if approach is not None and approach.plan is not None and alone:
             return self._parsed(request, began, first, approach, self._asking(request, first, approach))
         answered = None
         if approach is not None:
@@ -124,14 +88,14 @@ class Sessions:
         return Opening(
             session=session,
             key=ids.new_key(),
-            response_id=f"chatcmpl-{session}",
+            response_id=f"{catalog.PROTOCOLS[request.protocol].prefix}{session}",
             created=began.at // 1_000_000_000,
             opened=began.at,
             model=request.model or approach.known.engine.model,
             protocol=request.protocol,
             request=request.body,
             ask=approach.ask,
-            parser=_parser(upstream, approach.known, vocabulary, request.model),
+            parser=approach.parser or _parser(upstream, approach.known, vocabulary, request.model),
             calls=self._config.calls,
             engine=approach.known.engine,
             tokenizer=TokenizerFacts() if vocabulary is None else vocabulary.facts,
@@ -139,6 +103,7 @@ class Sessions:
             upstream=UpstreamFacts(
                 name=upstream.name, url=where.origin, path=where.path(approach.path), depth=approach.depth,
                 why=approach.why, relayed=approach.plan is None, taken_out=approach.taken_out, lost=approach.lost,
+                protocol=approach.protocol,
             ),
         )  # fmt: skip
 
@@ -167,7 +132,8 @@ class Sessions:
     def _parsed(self, request: Request, began: _Began, upstream: Upstream, approach: Approach, ask: Asked) -> Opened:
         opening = self._opening(request, began, upstream, approach)
         layers = catalog.layers(opening, resolve(opening.parser, opening))
-        decoder, inputs = _READ_AS[approach.way or ""], INPUTS[approach.way or ""]
+        way = approach.way or ""
+        decoder, inputs = DECODERS.get(approach.protocol or way), INPUTS[way]
         stages = {**catalog.stage_ids(layers), "inputs": inputs.id}
         stages |= {} if decoder is None else {"decoder": decoder.id}
         opening = msgspec.structs.replace(opening, stages=stages)
@@ -185,33 +151,39 @@ class Sessions:
 
     def _asking(self, request: Request, upstream: Upstream, approach: Approach) -> Asked:
         async def ask() -> Exchange:
-            found = await self._pool.ask([upstream], "POST", approach.target, request.headers, approach.body)
-            return found[1]
+            async def sent(upstream: Upstream) -> Sent:
+                return approach.sent(request, upstream)
+
+            return (await self._pool.ask([upstream], "POST", approach.target, request.headers, sent))[1]
 
         return ask
 
     async def _answer(self, request: Request, upstreams: Sequence[Upstream], approach: Approach) -> _Answered:
         asked_so = {upstreams[0].name: approach}
 
-        async def sent(upstream: Upstream) -> tuple[str, bytes]:
+        async def sent(upstream: Upstream) -> Sent:
             """Of another upstream something else may be known."""
             if upstream.name not in asked_so:
-                asked_so[upstream.name] = await self._approach(request, upstream)
-            return asked_so[upstream.name].target, asked_so[upstream.name].body
+                asked_so[upstream.name] = await self._approaches.of(request, upstream)
+            return asked_so[upstream.name].sent(request, upstream)
 
         upstream, answer = await self._ask(upstreams, request, sent)
         approach = asked_so[upstream.name]
-        if approach.taken_out and isinstance(answer, Exchange) and answer.status in REFUSALS:
+        more = approach.taken_out or approach.strictly is not None
+        if more and isinstance(answer, Exchange) and answer.status in REFUSALS:
             await answer.close()
-            approach = approach.plainly(request)
-            upstream, answer = await self._ask([upstream], request, approach.body)
+            less = asked_so[upstream.name] = approach.plainly(request)
+            upstream, answer = await self._ask([upstream], request, sent)
+            if approach.strictly is not None and isinstance(answer, Exchange) and answer.status < 400:
+                self._approaches.strict.add(upstream.name)
+            approach = less
         if isinstance(answer, Exchange) and answer.status >= 400 and approach.plan is None:
             why = f"it answered with status {answer.status}"
             approach = approach._replace(way=None, depth="verbatim", why=why, taken_out="")
         return _Answered(approach, upstream, answer)
 
     async def _ask(
-        self, upstreams: Sequence[Upstream], request: Request, body: bytes | SentTo
+        self, upstreams: Sequence[Upstream], request: Request, body: SentTo
     ) -> tuple[Upstream, Exchange | ErrorInput]:
         try:
             return await self._pool.ask(upstreams, "POST", request.target, request.headers, body)
@@ -224,54 +196,6 @@ class Sessions:
             why="the client left before there was an answer",
         )  # fmt: skip
         return _Answered(approach, upstream, AbortInput("client"))
-
-    async def _plain(self, request: Request, upstream: Upstream) -> Approach:
-        """The client's own request."""
-        wanted = self._recorder.mode != "off" or upstream.settings.parser is not None
-        known = await upstream.known(request.headers, request.model) if wanted else Known(why="nothing is recorded")
-        ask = asked(request.protocol, request.body)
-        plain = Approach(known, ask, request.path, request.target, request.body, why=known.why)
-        if request.protocol == "completions" and upstream.settings.depth != "verbatim":
-            return plain._replace(way="completions", depth="text", why="")
-        if request.protocol != "chat":
-            return plain._replace(why=f"no server tells more than its own {request.protocol} events")
-        return plain
-
-    async def _approach(self, request: Request, upstream: Upstream) -> Approach:
-        plain = await self._plain(request, upstream)
-        if request.protocol == "chat" and upstream.settings.parser is not None:
-            if plain.known.way is not None:
-                return self._for_parser(request, upstream, plain)
-            self._relay_instead(upstream, plain.why)
-        return _as_told(request, plain)
-
-    def _relay_instead(self, upstream: Upstream, why: str) -> None:
-        """Our stages were to make the response, and cannot."""
-        if (upstream.name, why) not in self._relayed_instead:
-            self._relayed_instead.add((upstream.name, why))
-            log.warning("upstream %r: its own response is relayed in spite of --parser: %s", upstream.name, why)
-
-    def _for_parser(self, request: Request, upstream: Upstream, plain: Approach) -> Approach:
-        """Ask for what our stages can read."""
-        known = plain.known
-        vocabulary = self._vocabulary(upstream)
-        if vocabulary is None or known.way is None:
-            return plain
-        plan = chat.plan(
-            request.body, request.model or known.engine.model, reasoning_field=self._config.reasoning_field
-        )
-        prompt = None if known.way == "chat" else vocabulary.prompt(plan.conversation)
-        if prompt is not None:
-            check_length(len(prompt.ids), known.engine.max_tokens)
-        path, body = asking.ask(
-            known.way, body=request.body, plan=plan, prompt=prompt, model=request.model or known.engine.model,
-            strict=known.strict, context=known.engine.max_tokens, ids=known.way == "completions" and not known.strict,
-        )  # fmt: skip
-        told = None if prompt is None else PromptInput(prompt.ids, prompt.tail, len(prompt.ids))
-        return plain._replace(
-            ask=plan.ask, path=path, target=path, body=body, way=known.way, depth=known.depth, why=known.why, plan=plan,
-            prompt=told, lost=asking.lost(known.way, plan.sampling, ignored=plan.ignored, strict=known.strict),
-        )  # fmt: skip
 
 
 class _Began(NamedTuple):
@@ -287,10 +211,6 @@ class _Answered(NamedTuple):
     answer: Exchange | ErrorInput | AbortInput
 
 
-_READ_AS = {"chat": DECODERS["chat"], "completions": DECODERS["completions"], "generate": None, "completion": None}
-"""Of a parsed session: what its upstream took it for. The native ways take it for nothing."""
-
-
 def _answering(answer: Exchange | ErrorInput) -> Asked:
     """For a stream of what has been asked already."""
 
@@ -298,23 +218,6 @@ def _answering(answer: Exchange | ErrorInput) -> Asked:
         return answer
 
     return ask
-
-
-def _as_told(request: Request, plain: Approach) -> Approach:
-    """As the upstream is asked where its own response is relayed."""
-    return _injected(request, plain) if request.protocol == "chat" and plain.known.way == "chat" else plain
-
-
-def _injected(request: Request, plain: Approach) -> Approach:
-    """A client's own request, with the token ids asked for."""
-    if not plain.ask.include_reasoning:
-        return plain._replace(why="where reasoning is hidden no ids are told")
-    if plain.ask.return_token_ids:
-        return plain._replace(way="chat", depth="tokens", why="")
-    body = asking.inject(request.body)
-    if body is None:
-        return plain._replace(why="the request says itself that it wants no ids, or is no JSON object")
-    return plain._replace(body=body, way="chat", depth="tokens", why="", taken_out=plain.known.taken_out)
 
 
 def _parser(upstream: Upstream, known: Known, vocabulary: Vocabulary | None, model: str | None) -> str:

@@ -25,6 +25,9 @@ from msgspec import Meta
 from pipeline.upstream.headers import Key, KeyHeader
 
 Depth: TypeAlias = Literal["auto", "tokens", "text", "verbatim"]
+Spoken: TypeAlias = Literal["chat", "completions", "responses", "messages"]
+ALL: Final[tuple[Spoken, ...]] = ("chat", "completions", "responses", "messages")
+"""The protocols that there are."""
 _Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 _Text: TypeAlias = Annotated[str, Meta(min_length=1)]
 
@@ -38,6 +41,10 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Where it is: a base URL, with or without ``/v1``; no user, password or query."""
     models: Annotated[tuple[_Text, ...], Meta(min_length=1)] = ("*",)
     """Names and patterns (``*``, ``?``, ``[a-z]``) of the models that it serves."""
+    protocols: Annotated[tuple[Spoken, ...], Meta(min_length=1)] = ALL
+    """Those that it speaks; a request in another one is translated into the first that can carry it."""
+    max_tokens: Annotated[int, Meta(ge=1)] = 8192
+    """The cap of a translated request that has none, where its protocol wants one (messages)."""
     depth: Depth = "auto"
     """The most that is recorded of what the model wrote; ``auto``: what a probe finds."""
     parser: _Text | None = None
@@ -46,8 +53,9 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A folder, a file or a name: what ids mean."""
     key_env: _Text | None = None
     """The environment variable with the key that goes up in place of the client's."""
-    key_header: KeyHeader = "authorization"
-    """The header of that key; ``authorization``: as a bearer token."""
+    key_header: KeyHeader | None = None
+    """The header of that key, and of the clients' own in a translated request; ``authorization``: as a bearer token.
+    None: ``x-api-key`` for what is translated into messages, else ``authorization``."""
     connect_timeout: _Seconds = 5.0
     """For a connection: TLS, and the wait for a free one, included."""
     first_token_timeout: _Seconds = 300.0
@@ -103,7 +111,7 @@ def key_of(settings: UpstreamSettings, environ: Mapping[str, str]) -> Key | None
         raise BadSettings(f"{where} is not set; set it, or leave out key_env to pass on the clients' own keys")
     if not (value.isascii() and value.isprintable()) or " " in value:
         raise BadSettings(f"{where} holds something that no header can carry; a key is printable ASCII without blanks")
-    return Key(settings.key_header, value)
+    return Key(settings.key_header or "authorization", value)
 
 
 def _from_document(document: dict[str, Any], where: str, environ: Mapping[str, str]) -> tuple[UpstreamSettings, ...]:
@@ -191,6 +199,7 @@ def _readable(message: str) -> str:
     said = said.replace("Invalid enum value ", "cannot be ")
     kinds: dict[str, Callable[[], str]] = {
         "depth": lambda: "; there are auto, tokens, text, verbatim",
+        "protocols[...]": lambda: f"; there are {', '.join(ALL)}",
         "key_header": lambda: "; there are authorization, x-api-key",
     }
     return f", {place}: {said}{kinds[place]() if place in kinds else ''}"

@@ -23,7 +23,10 @@ from stages.events import (
     PromptInput,
     Tick,
     TimingInput,
+    Tokens,
     TokensInput,
+    ToldInput,
+    Usage,
     UsageInput,
 )
 from stages.upstream.entries import UNKNOWN
@@ -63,6 +66,7 @@ class Stops:
         """A choice was ended here: the upstream may be writing still."""
         self._prompt = PromptInput((), "", 0)
         self._written = 0
+        self._told = Told()
 
     def __call__(self, inputs: list[Input], causes: list[int]) -> tuple[list[Input], list[int]]:
         """What is left of these, with the end of a choice behind the step that completes it; the usage behind the last
@@ -76,13 +80,15 @@ class Stops:
             events = self._seen(event, self._watch)
             made += events
             sources += [cause] * len(events)
-        if len(self._done) == self._n and made and not isinstance(made[-1], UsageInput | ErrorInput):
+        # What an upstream means it tells without counts: only where it is cut off are they made here.
+        over = len(self._done) == self._n and (self.cut or not self._told.some)
+        if over and made and not isinstance(made[-1], UsageInput | ErrorInput):
             made.append(UsageInput(self._prompt.count, self._written, self._prompt.cached))
             sources.append(causes[-1])
         return made, sources
 
     def _seen(self, event: Input, watch: Watch) -> list[Input]:
-        if isinstance(event, TokensInput | FinishInput) and event.choice in self._done:
+        if isinstance(event, TokensInput | FinishInput | ToldInput) and _choice(event) in self._done:
             return []
         stop = watch(event)
         if isinstance(event, PromptInput):
@@ -90,14 +96,49 @@ class Stops:
         elif isinstance(event, TokensInput):
             self._written += len(event.ids) or 1
             if stop is not None:
-                self._done.add(event.choice)
-                self.cut = True
-                return [event, FinishInput(event.choice, "stop", stop)]
+                return self._stopped(event, event.choice, stop)
+        elif isinstance(event, ToldInput):
+            self._written = self._told(event)
+            if stop is not None:
+                return self._stopped(event, _choice(event), stop)
         elif isinstance(event, FinishInput):
             self._done.add(event.choice)
         elif isinstance(event, UsageInput) and self.cut:
             return [UsageInput(event.prompt, self._written, event.cached)]
         return [event]
+
+    def _stopped(self, event: Input, choice: int, stop: str) -> list[Input]:
+        self._done.add(choice)
+        self.cut = True
+        return [event, FinishInput(choice, "stop", stop)]
+
+
+class Told:
+    """Counts the tokens of what an upstream means: those that it tells, or else its steps."""
+
+    def __init__(self) -> None:
+        self._tokens = 0
+        self._steps = 0
+
+    @property
+    def some(self) -> bool:
+        """It tells something."""
+        return self._tokens > 0 or self._steps > 0
+
+    def __call__(self, event: ToldInput) -> int:
+        """One more; how many there are."""
+        if isinstance(event.event, Tokens):
+            self._tokens += len(event.event.ids)
+        else:
+            self._steps += 1
+        return self._tokens or self._steps
+
+
+def _choice(event: TokensInput | FinishInput | ToldInput) -> int:
+    """-1: of all."""
+    if not isinstance(event, ToldInput):
+        return event.choice
+    return -1 if isinstance(event.event, Usage) else event.event.choice
 
 
 class UpstreamStream:

@@ -22,6 +22,7 @@ from stages.events import (
     CallEnd,
     CallStart,
     Content,
+    Echo,
     End,
     ErrorInput,
     Failure,
@@ -43,7 +44,7 @@ from stages.protocols.lenient import as_text
 from stages.protocols.openai_chat import ChatDecoder, chunk_of
 from stages.protocols.telling import ObjectScan
 
-_FRAME: Final = (Start, Tokens, Finish, Usage, Failure, End, Tick, TimingInput)
+_FRAME: Final = (Start, Tokens, Finish, Usage, Failure, End, Tick, TimingInput, Echo)
 _TOLD: Final = (Reasoning, Content, CallStart, CallArguments, CallEnd)
 _TERMINAL: Final = (UsageInput, ErrorInput, AbortInput)
 _PLAIN: Final = catalog.parser("plain")

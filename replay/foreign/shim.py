@@ -10,8 +10,11 @@ from typing import Any, Final, cast
 import msgspec
 
 from replay.errors import Unsupported
+from stages.errors import RequestError
 from stages.events import AbortInput, ErrorInput, FinishInput, Input, PromptInput, TokensInput, UsageInput
 from stages.opening import Ask, Opening
+from stages.protocols import anthropic, openai_responses
+from stages.protocols.openai_chat import ChatRequest
 
 _TERMINAL: Final = (UsageInput, ErrorInput, AbortInput)
 
@@ -107,12 +110,35 @@ def request_of(opening: Opening) -> dict[str, Any]:
             told = {name: value for name, value in body.items() if value is not None and name != "tools"}
             body = _of_ask(opening.ask) | told
     if body is None:
-        body = _of_ask(opening.ask) | {
-            name: value
-            for name, value in (_object(opening.request) or {}).items()
-            if name == "chat_template_kwargs" and isinstance(value, dict)
-        }
+        body = _of_ask(opening.ask) | _thinking(opening)
     return {"model": opening.model, "messages": [{"role": "user", "content": ""}]} | body
+
+
+def _thinking(opening: Opening) -> dict[str, Any]:
+    """What a request of another protocol gives the template, which some parsers read too, in the chat protocol's
+    words."""
+    try:
+        asked = _chat_of(opening)
+    except RequestError:  # what another server takes may be no request to ours
+        asked = None
+    if asked is None:
+        kwargs = (_object(opening.request) or {}).get("chat_template_kwargs")
+        return {"chat_template_kwargs": kwargs} if isinstance(kwargs, dict) else {}
+    told: dict[str, Any] = {}
+    if asked.reasoning_effort is not None:
+        told["reasoning_effort"] = asked.reasoning_effort
+    if asked.chat_template_kwargs:
+        told["chat_template_kwargs"] = asked.chat_template_kwargs
+    return told
+
+
+def _chat_of(opening: Opening) -> ChatRequest | None:
+    """None where the protocol's requests are none to a chat template. Raises RequestError."""
+    if opening.protocol == "responses":
+        return openai_responses.chat_of(openai_responses.decode_request(opening.request))
+    if opening.protocol == "messages":
+        return anthropic.chat_of(anthropic.decode_request(opening.request))
+    return None
 
 
 def _object(data: bytes) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from stages.events import FaultCode
 from stages.opening import TokenizerFacts
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
 
 Trim: TypeAlias = Literal["none", "newlines", "space"]
 """Which white space is structure where a marker meets text."""
@@ -217,6 +218,9 @@ class Format:
     """Ends of turn: behind one nothing is output. By id where there are ids."""
     foreign: tuple[str, ...] = ()
     """Special tokens outside the format, for text whose vocabulary is not known: dropped, as their ids would be."""
+    spellings: tuple[Spelling, ...] = ()
+    """How calls are written where the output is held to them: the first whose token the vocabulary has. None: no engine
+    of ours can hold a model to this format (its arguments are not JSON, or calls are messages)."""
     variant: Callable[[TokenizerFacts], Format] | None = None
     """The table for a checkpoint, where the vocabulary tells how it spells the literals."""
 

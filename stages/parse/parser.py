@@ -9,6 +9,7 @@ import msgspec
 
 from stages.events import (
     AbortInput,
+    Echo,
     End,
     ErrorInput,
     Failure,
@@ -32,12 +33,13 @@ from stages.parse.modes import Mode
 from stages.parse.reasoning import Begin, begin
 from stages.parse.types import Tools
 
-_ABORTS: Final[dict[str, tuple[FailureKind, str]]] = {
+ABORTS: Final[dict[str, tuple[FailureKind, str]]] = {
     "client": ("client_closed", "the client closed the connection"),
     "timeout": ("timeout", "the request took too long"),
     "cancel": ("cancelled", "the request was cancelled"),
     "shutdown": ("cancelled", "the server is shutting down"),
 }
+"""Who ended a session → what it is told as."""
 
 
 class ParserState(msgspec.Struct, frozen=True):
@@ -127,21 +129,22 @@ class ParserMachine:
                 out += Failure(event.kind, event.message, event.code, event.param), End()
             case AbortInput():
                 self._cut(out)
-                out += Failure(*_ABORTS[event.by]), End()
-            case Tick() | TimingInput():
+                out += Failure(*ABORTS[event.by]), End()
+            case Tick() | TimingInput() | Echo():
                 out.append(event)
             case _:
                 pass  # scheduling means nothing here
 
     def _prompt(self, event: PromptInput, out: list[Semantic]) -> None:
-        if self._choices:
-            return
         ask = self._opening.ask
+        first, own = len(self._choices), ask.n // ask.prompts
+        if first >= ask.n:
+            return
         calls = self._format.calls is not None and bool(ask.tools) and ask.tool_choice != "none"
         self._begin = begin(self._format, event.tail, calls)
-        for index in range(ask.n):
+        for index in range(first, first + own):
             self._admit(index)
-            ids = event.ids if index == 0 and ask.return_token_ids else ()
+            ids = event.ids if index == first and ask.return_token_ids else ()
             out.append(Start(index, event.count, event.cached, ids))
 
     def _admit(self, index: int) -> Choice:

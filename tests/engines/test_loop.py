@@ -16,7 +16,16 @@ from pipeline.engines.loop import EngineLoop, Sampled
 from pipeline.engines.prompt import Prepared, Prompt
 from pipeline.engines.stream import UNREAD
 from stages.errors import RequestError
-from stages.events import ErrorInput, FinishInput, Input, PrefillInput, PromptInput, ScheduledInput, UsageInput
+from stages.events import (
+    ErrorInput,
+    FinishInput,
+    Input,
+    PrefillInput,
+    PromptInput,
+    ScheduledInput,
+    TokenLogprob,
+    UsageInput,
+)
 from tests.support.engines import ask, drain, ids
 
 pytestmark = pytest.mark.anyio
@@ -46,9 +55,9 @@ class Counter:
         self.prepare_hook: Callable[[EngineRequest], None] = lambda request: None
         self.step_hook: Callable[[str], None] = lambda session: None
 
-    def prepare(self, request: EngineRequest) -> Prepared:
+    def prepare(self, request: EngineRequest) -> list[Prepared]:
         self.prepare_hook(request)
-        return Prepared(Prompt(tuple(range(PROMPT)), "tail"))
+        return [Prepared(Prompt(tuple(range(PROMPT)), "tail"), range(request.n))]
 
     def attached(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -77,6 +86,9 @@ class Counting:
         self.backend.made_pass(self.request.session)
         self.computed += CHUNK
         return self.computed - CHUNK, self.computed
+
+    def logprobs(self) -> list[TokenLogprob]:
+        return []
 
     def samplers(self) -> list[Digits]:
         return [Digits(self.backend, self.request.session) for _ in range(self.request.n)]

@@ -177,7 +177,7 @@ def test_an_empty_prompt_is_refused() -> None:
     silent = byte_level("{{ '' }}")
     request = EngineRequest(session="s", conversation=conversation(), sampling=Sampling())
     with pytest.raises(RequestError, match="an empty prompt"):
-        prepare(silent, request, tokenizer_facts(silent), vocabulary=260, context=50)
+        prepare(silent, request, tokenizer_facts(silent), pieces=[], vocabulary=260, context=50)
 
 
 def test_no_template_is_said() -> None:
@@ -201,7 +201,8 @@ def test_named_templates() -> None:
 def test_prepare_checks_lengths_and_ids() -> None:
     def prepared(**sampling: Any) -> Any:
         request = EngineRequest(session="s", conversation=conversation("hi"), sampling=Sampling(**sampling))
-        return prepare(BYTE_LEVEL, request, FACTS, vocabulary=260, context=50)
+        (made,) = prepare(BYTE_LEVEL, request, FACTS, pieces=[], vocabulary=260, context=50)
+        return made
 
     assert prepared().forced is None
     assert prepared(forced_text="a<think>").forced == (97, 259)
@@ -212,7 +213,7 @@ def test_prepare_checks_lengths_and_ids() -> None:
         assert caught.value.param == param
     request = EngineRequest(session="s", conversation=conversation("hi"), sampling=Sampling())
     with pytest.raises(RequestError) as too_long:
-        prepare(BYTE_LEVEL, request, FACTS, vocabulary=260, context=20)
+        prepare(BYTE_LEVEL, request, FACTS, pieces=[], vocabulary=260, context=20)
     count = len(prepared().prompt.ids)
     assert too_long.value.message.split()[3] == str(count)
     assert " 20," in too_long.value.message

@@ -54,9 +54,7 @@ def test_an_unknown_path(server: Running, path: str) -> None:
     assert answer.status_code == 404
     assert error_of(answer)["code"] == "not_found"
     assert path in str(error_of(answer)["message"])
-    assert "POST /v1/chat/completions, GET /v1/models, /health, /metrics and /openapi.json" in str(
-        error_of(answer)["message"]
-    )
+    assert "GET /v1/streams/ID, /v1/models, /health, /metrics and /openapi.json" in str(error_of(answer)["message"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +13,21 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from jsonschema_rs import validator_for
 
-from tests.support.server import PATIENCE, Running, serve
+from tests.support.server import MESSAGES, PATIENCE, Running, serve
 
 ERROR_KEYS = {"message", "type", "param", "code"}
+TURNS = {"messages": MESSAGES, "max_tokens": 9}
+ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("/v1/chat/completions", "ChatCompletion", {"messages": MESSAGES, "logprobs": True, "n": 2,
+                                                "return_token_ids": True}),
+    ("/v1/completions", "TextCompletion", {"prompt": "Two ", "logprobs": 2, "n": 2, "return_token_ids": True}),
+    ("/v1/responses", "Response", {"input": "Two?", "include": ["message.output_text.logprobs"], "top_logprobs": 1}),
+    ("/v1/messages", "MessageBody", TURNS),
+    ("/v1/messages/count_tokens", "TokenCount", TURNS),
+)  # fmt: skip
+"""A path, what it answers, and a request."""
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-EXAMPLES = 120
+EXAMPLES = 60
 """Requests an operation; hypothesis's profile for CI makes them the same ones every time."""
 
 
@@ -36,8 +48,10 @@ def document(described: Running) -> dict[str, Any]:
 def test_it_names_every_path(described: Running, document: dict[str, Any]) -> None:
     assert (document["openapi"], document["info"]["title"]) == ("3.1.0", "Playhead")
     told = described.http.get("/nothing").json()["error"]["message"]
-    assert {path for path in document["paths"] if path not in told} == set()
+    listed = re.findall(r"/[a-z0-9_/.]*[a-z]", told.partition(". ")[2])
+    assert set(listed) <= {*document["paths"], "/openapi.json"}
     for path, operations in document["paths"].items():
+        assert path.startswith(tuple(listed))
         for method in operations:
             assert described.http.request(method, path).status_code != 404
 
@@ -47,17 +61,30 @@ def test_what_is_answered_is_what_it_says(described: Running, document: dict[str
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
         return bool(validator_for(schema, offline=True).is_valid(value))
 
-    assert valid("ChatCompletion", described.post(logprobs=True, n=2, return_token_ids=True).json())
     assert valid("ModelList", described.http.get("/v1/models").json())
     assert valid("Health", described.http.get("/health").json())
-    for wrong in (described.post(temperature=7), described.http.get("/nothing")):
-        assert valid("ErrorBody", wrong.json())
-    assert not valid("ChatCompletion", {})
+    for path, whole, asked in ASKED:
+        answer = document["paths"][path]["post"]["responses"]["200"]["content"]
+        assert answer["application/json"]["schema"]["$ref"].endswith(f"/{whole}")
+        assert valid(whole, described.http.post(path, json=asked).json())
+        assert not valid(whole, {})
+        streamed = answer.get("text/event-stream")
+        if streamed is not None:
+            reader = validator_for({**streamed["x-event-schema"], "components": document["components"]}, offline=True)
+            lines = described.http.post(path, json={**asked, "stream": True}).text.splitlines()
+            told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+            assert len(told) > 3
+            assert [one for one in told if not reader.is_valid(one)] == []
+        wrong = described.http.post(path, json={**asked, "temperature": 7}).json()
+        assert valid("MessagesErrorBody" if "/messages" in path else "ErrorBody", wrong)
+    assert valid("ErrorBody", described.http.get("/nothing").json())
     assert not valid("ErrorBody", {"error": "text"})
+    assert not valid("MessagesErrorBody", {"error": {"type": "api_error", "message": "x"}})
 
 
 def test_every_schema_can_be_read(document: dict[str, Any]) -> None:
     """By a reader that is not Python: its patterns are those of JSON Schema."""
+    assert [name for name in document["components"]["schemas"] if not name.isalnum()] == []
     for name in document["components"]["schemas"]:
         reader = validator_for(
             {"$ref": f"#/components/schemas/{name}", "components": document["components"]}, offline=True
@@ -71,10 +98,24 @@ def test_every_schema_can_be_read(document: dict[str, Any]) -> None:
     assert not functions.is_valid({"name": "a b"})
 
 
+def _check_error(body: dict[str, Any], path: str) -> None:
+    """In the shape that the protocol of the path has; and the words are for its client alone."""
+    error = body["error"]
+    assert isinstance(error["message"], str) and error["message"]
+    assert "Traceback" not in error["message"]
+    if "/messages" in path:
+        assert body["type"] == "error"
+        assert set(error) == {"type", "message"}
+    else:
+        assert set(error) == ERROR_KEYS
+        if error["param"] is not None:
+            assert error["param"] in error["message"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
 def test_requests_made_from_it(described: Running, document: dict[str, Any], mode: schemathesis.GenerationMode) -> None:
-    statuses: Counter[int] = Counter()
+    statuses: defaultdict[str, Counter[int]] = defaultdict(Counter)
     # Its own types leave more open than a strict checker likes.
     schema: Any = schemathesis.openapi.from_dict(document)
     for found in schema.get_all_operations():
@@ -86,15 +127,14 @@ def test_requests_made_from_it(described: Running, document: dict[str, Any], mod
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
             answer = case.call(base_url=described.address, timeout=PATIENCE)
-            statuses[answer.status_code] += 1
+            statuses[case.operation.path][answer.status_code] += 1
             if answer.status_code != 200:
                 assert 400 <= answer.status_code < 500
                 assert answer.headers["content-type"] == ["application/json"]
-                error = answer.json()["error"]
-                assert set(error) == ERROR_KEYS
-                assert isinstance(error["message"], str) and error["message"]
+                _check_error(answer.json(), answer.request.path_url)
 
         ask()
     # Requests that the description allows are answered, and the others refused: the fuzzing reaches both.
-    assert statuses[400 if mode.is_negative else 200] > EXAMPLES / 10
+    for path, counts in statuses.items():
+        assert counts[400 if mode.is_negative else 200] > EXAMPLES / 10, (path, counts)
     assert described.health()["status"] == "ok"

@@ -5,8 +5,10 @@
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, jsonSchema, streamText } from "ai";
 import OpenAI from "openai";
+import { ways as protocols } from "./protocols.mjs";
 
 const ways = {
+  ...protocols,
   "openai stream": async (asked, answer) => readChunks(await openai(asked, STREAM), answer),
   "openai helper": openaiHelper,
   "openai whole": async (asked, answer) => readCompletion(await openai(asked, {}), answer),
@@ -144,7 +146,7 @@ async function aiWhole(asked, answer) {
 function failure(error) {
   return {
     status: error?.status ?? error?.statusCode ?? null,
-    code: error?.code ?? error?.data?.error?.code ?? null,
+    code: error?.code ?? error?.data?.error?.code ?? error?.type ?? null,
     message: error?.message ?? String(error),
   };
 }

@@ -10,6 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pipeline.channels import MAX_BYTES, MAX_EVENTS, slices
+from pipeline.http.live import Held
 from pipeline.http.serve import serve_session
 from pipeline.recorder import SessionRecorder
 from pipeline.session import Session, stop_watch
@@ -332,7 +333,7 @@ async def test_closed_is_only_what_came_to_its_own_end(broken: bool, state: str)
 
     try:
         with anyio.fail_after(20):
-            await serve_session(session, silent, send, anyio.CancelScope(shield=True))
+            await serve_session(Held(session), silent, send)
     except* ValueError as raised:
         assert broken, raised
     assert taps.state == state

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.engines.base import Conversation, EngineRequest
 from pipeline.engines.scripted import ScriptedEngine
-from pipeline.http.chat import plan
+from pipeline.http.plans import plan
 from stages.errors import RequestError
 from stages.message import collect
 from stages.opening import Ask
@@ -141,7 +141,7 @@ def test_the_finish_reason_of_a_named_function_can_be_switched() -> None:
     ],
 )
 def test_a_choice_that_the_model_did_not_follow_is_a_fault(choice: Any, text: str, faults: list[str]) -> None:
-    ask = plan(chat(tools=TOOLS, tool_choice=choice), "m").ask
+    ask = plan("chat", chat(tools=TOOLS, tool_choice=choice), "m").ask
     opened = msgspec.structs.replace(opening(), ask=ask)
     [message] = collect(semantic(opened, session(texts([text]))), named=ask.named)
     assert list(message.faults) == faults
@@ -186,26 +186,32 @@ EFFORTS: list[tuple[Any, bool]] = [
 ]  # fmt: skip
 
 
+def template_kwargs(**fields: Any) -> dict[str, Any]:
+    conversation = plan("chat", chat(**fields), "m").conversation
+    assert conversation is not None
+    return conversation.template_kwargs
+
+
 @pytest.mark.parametrize(("effort", "thinks"), EFFORTS)
 def test_reasoning_effort(effort: Any, thinks: bool) -> None:
-    kwargs = plan(chat(reasoning_effort=effort), "m").conversation.template_kwargs
+    kwargs = template_kwargs(reasoning_effort=effort)
     assert kwargs == {"enable_thinking": thinks, "thinking": thinks, "reasoning_effort": effort}
 
 
 @pytest.mark.parametrize("effort", ["huge", 1, -0.1, True, [], {}])
 def test_other_efforts_are_refused(effort: Any) -> None:
     with pytest.raises(RequestError) as caught:
-        plan(chat(reasoning_effort=effort), "m")
+        plan("chat", chat(reasoning_effort=effort), "m")
     assert caught.value.param == "reasoning_effort"
 
 
 def test_what_a_template_is_given_by_name_wins() -> None:
-    asked = plan(chat(reasoning_effort="high", chat_template_kwargs={"enable_thinking": False, "x": 1}), "m")
-    assert asked.conversation.template_kwargs == {
+    asked = template_kwargs(reasoning_effort="high", chat_template_kwargs={"enable_thinking": False, "x": 1})
+    assert asked == {
         "enable_thinking": False, "thinking": True, "reasoning_effort": "high", "x": 1,
     }  # fmt: skip
-    assert plan(chat(chat_template_kwargs={"thinking": False}), "m").conversation.template_kwargs == {"thinking": False}
-    assert plan(chat(), "m").conversation.template_kwargs == {}
+    assert template_kwargs(chat_template_kwargs={"thinking": False}) == {"thinking": False}
+    assert template_kwargs() == {}
 
 
 @pytest.mark.parametrize(
@@ -300,6 +306,7 @@ def test_service_times_are_told_where_they_are_asked_for() -> None:
 
 def test_what_the_stages_are_asked() -> None:
     ask = plan(
+        "chat",
         chat(
             tools=TOOLS, tool_choice=allowed("required", "moon", "tide", "moon"), stop_scopes=["tools", "content"],
             stream_options={"include_usage": True, "include_obfuscation": True}, include_metrics=True,
@@ -312,7 +319,7 @@ def test_what_the_stages_are_asked() -> None:
     assert ask.stop_scopes == ("content", "arguments", "marker")
     assert (ask.metrics, ask.include_usage, ask.reasoning_field) == (True, True, "reasoning")
     assert (ask.stop_ids, ask.end_token, ask.named_finish) == ((7,), False, "tool_calls")
-    assert plan(chat(), "m", reasoning_field="reasoning").ask == Ask(
+    assert plan("chat", chat(), "m", reasoning_field="reasoning").ask == Ask(
         stream=True, tool_choice="none", reasoning_field="reasoning"
     )
 
@@ -363,7 +370,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("param", "word", "fields"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_a_refusal_names_the_field_and_what_to_do(param: str, word: str, fields: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
-        plan(chat(**fields), "m")
+        plan("chat", chat(**fields), "m")
     error = caught.value
     assert (error.status, error.param) == (400, param)
     assert error.message.startswith(f"{param}: ")
@@ -390,8 +397,8 @@ TAKEN: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", TAKEN, ids=lambda fields: ",".join(fields))
 def test_what_has_no_effect_is_taken(fields: dict[str, Any]) -> None:
-    assert plan(chat(**fields), "m").ignored == ()
+    assert plan("chat", chat(**fields), "m").ignored == ()
 
 
 def test_what_is_not_known_is_named() -> None:
-    assert plan(chat(guided_json={}, echo=True), "m").ignored == ("guided_json", "echo")
+    assert plan("chat", chat(guided_json={}, echo=True), "m").ignored == ("guided_json", "echo")

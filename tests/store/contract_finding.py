@@ -193,6 +193,15 @@ class FindingContract:
 
     # --- finding by words -------------------------------------------------------------------------------------------
 
+    def test_of_a_conversation(self, store: EventStore) -> None:
+        for at, conversation in enumerate(["c1", "", "c2", "c1"]):
+            made = opening(f"s{at}", opened=at * SECOND, conversation=conversation)
+            record(store.writer(made), []).close("closed")
+        store.flush()
+        found = list(store.sessions("conversation = 'c1'"))
+        assert [(info.session, info.conversation) for info in found] == [("s3", "c1"), ("s0", "c1")]
+        assert store.load("s0", ()).opening == opening("s0", opened=0, conversation="c1")
+
     def test_search(self, store: EventStore) -> None:
         said = {"s0": "The tide is high in Brest", "s1": "The moon is full; high, high above", "s2": "Nothing (at all)"}
         for name, text in said.items():

@@ -22,12 +22,13 @@ from store.sqlite_schema import LAYOUT
 from tests.store.contract import StoreContract
 from tests.store.contract_attach import AttachContract
 from tests.store.contract_finding import FindingContract
+from tests.store.contract_reading import ReadingContract
 from tests.support.store import batches, opening, record, same, words
 
 NAME = opening().session
 
 
-class TestSqlite(StoreContract, FindingContract, AttachContract):
+class TestSqlite(StoreContract, FindingContract, AttachContract, ReadingContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[EventStore]:
         made = open_store(str(tmp_path / "sessions.db"))

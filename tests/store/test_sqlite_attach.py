@@ -128,3 +128,20 @@ def test_a_store_of_layout_2(path: Path) -> None:
         True, False, True,
     ]  # fmt: skip
     store.close()
+
+
+def test_a_store_of_layout_3(path: Path) -> None:
+    """One session that ended, was judged and looked at, one that is lean, one whose process died."""
+    path.write_bytes(zstandard.decompress((Path(__file__).parent / "golden" / "layout-3.zst").read_bytes()))
+    assert query(path, "PRAGMA user_version") == [(3,)]
+    store = open_store(str(path), create=False)
+    assert store.load(NAME).events("shadow:x", "semantic") == [Content(0, "a", (0, 1))]
+    record(store.writer(opening("d" * 32, conversation="conv_1")), []).close("closed")
+    store.close()
+    assert query(path, "PRAGMA user_version") == [(LAYOUT,)]
+    store = open_store(str(path), create=False)
+    assert [info.session for info in store.sessions("conversation = 'conv_1'")] == ["d" * 32]
+    assert [(info.session, info.state, info.mode, info.differs) for info in store.sessions("conversation = ''")] == [
+        ("f" * 32, "torn", "full", ""), ("e" * 32, "aborted", "lean", ""), (NAME, "closed", "full", "x"),
+    ]  # fmt: skip
+    store.close()

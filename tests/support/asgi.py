@@ -31,7 +31,9 @@ async def serving(
     """A server whose engine runs, without a socket. It says "Two a day.", unless there is another engine. What it
     sent is held to the protocol rules, where a store in memory has it."""
     async with engine or ScriptedEngine(WORDS) as running:
-        yield Server(Config(**config), running, Recorder(store, strict=strict))
+        server = Server(Config(**config), running, Recorder(store, strict=strict))
+        async with server.running():
+            yield server
     if isinstance(store, MemoryStore):
         hold(store)
 
@@ -40,8 +42,9 @@ class Exchange:
     """One request. ``body``: its parts; None for the parts that never come."""
 
     def __init__(
-        self, *body: bytes | None, method: str = "POST", path: str = "/v1/chat/completions", **headers: str
-    ) -> None:
+        self, *body: bytes | None, method: str = "POST", path: str = "/v1/chat/completions", query: str = "",
+        **headers: str,
+    ) -> None:  # fmt: skip
         self._inbox: deque[Message] = deque()
         for index, part in enumerate(body):
             if part is not None:
@@ -53,7 +56,7 @@ class Exchange:
         """What the client got."""
         self.scope: Scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
             "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
             "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
         }  # fmt: skip

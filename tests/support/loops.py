@@ -15,6 +15,7 @@ from pipeline.engines.base import EngineRequest, EngineStream
 from pipeline.engines.loop import EngineLoop, Sampled
 from pipeline.engines.prompt import Prepared, Prompt
 from pipeline.engines.toy import ToyTokenizer
+from stages.events import TokenLogprob
 from stages.opening import EngineFacts, TokenizerFacts
 from tests.support.server import PATIENCE
 
@@ -81,10 +82,10 @@ class GatedEngine:
     eos = special = frozenset[int]()
     context = 100_000
 
-    def prepare(self, request: EngineRequest) -> Prepared:
+    def prepare(self, request: EngineRequest) -> list[Prepared]:
         """See Backend."""
         assert self.admission.wait(PATIENCE)
-        return Prepared(Prompt(tuple(range(CHUNKS)), ""))
+        return [Prepared(Prompt(tuple(range(CHUNKS)), ""), range(request.n))]
 
     def attached(self) -> AbstractContextManager[object]:
         """See Backend."""
@@ -111,6 +112,9 @@ class _Work:
         self._engine.passed(self._request.session)
         self._computed += 1
         return self._computed - 1, self._computed
+
+    def logprobs(self) -> list[TokenLogprob]:
+        return []
 
     def samplers(self) -> list[_Sampler]:
         return [_Sampler(self._engine, self._request.session) for _ in range(self._request.n)]

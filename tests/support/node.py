@@ -17,6 +17,13 @@ CLIENTS = ROOT / "tests" / "node"
 WAYS = ("openai stream", "openai helper", "openai whole", "ai stream", "ai whole")
 """``openai`` is the official SDK, ``ai`` the Vercel one with its provider for OpenAI-compatible servers."""
 
+PROTOCOL_WAYS = (
+    "completions stream", "completions whole",
+    "responses stream", "responses helper", "responses whole",
+    "messages stream", "messages helper", "messages whole",
+)  # fmt: skip
+"""The other protocols, asked with the official SDKs of OpenAI and of Anthropic."""
+
 
 def asked(questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The clients' answers to ``questions``; tests/node/ask.mjs says what both hold."""

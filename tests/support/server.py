@@ -112,7 +112,7 @@ class Running:
 
     def recorded(self, response_id: str) -> Trace:
         """The session of a response, once it has ended and is stored."""
-        session = response_id.removeprefix("chatcmpl-")
+        session = re.split("[-_]", response_id)[-1]
         store = open_store(str(self.store), create=False)
 
         def ended() -> Trace | None:
@@ -174,19 +174,20 @@ def serve(
     script: list[Any] | None = None,
     engine: str = "scripted",
     store: Path | None = None,
+    module: str = "pipeline.cli",
     traceback: bool = False,
     replays: bool = True,
     allow: Collection[str] = (),
     effort: bool = True,
 ) -> Generator[Running]:
-    """A server; one ``script`` for every request. Its log is in the folder, and its store, unless there is another.
+    """A server; one ``script`` for every request. ``module``: what is run in place of the command. Its log is in the folder, and its store, unless there is another.
 
     At the end it is stopped, if it still runs: its exit code is 0, its log has no ``traceback``, and what is in its
     store ``replays`` the same, unless a test is about that. All that it sent keeps the protocol rules, but for those of
     ``allow``, which its model or script breaks, and those that take ``effort``, where it sent megabytes.
     """
     store = store or folder / "playhead.db"
-    command = [sys.executable, "-m", "pipeline.cli", "serve", "--engine", engine, "--port", "0"]
+    command = [sys.executable, "-m", module, "serve", "--engine", engine, "--port", "0"]
     command += ["--store", str(store), *options]
     if script is not None:
         (folder / "script.json").write_text(json.dumps({"scripts": [{"steps": script}]}))

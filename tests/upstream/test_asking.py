@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.engines.base import Sampling
 from pipeline.engines.prompt import Prompt
-from pipeline.http.chat import Plan, plan
+from pipeline.http.plans import Plan, plan
 from pipeline.upstream.asking import ask, inject, lost
 
 FIRST = b'"return_token_ids":true'
@@ -74,7 +74,7 @@ def asked(way: str, *, prompt: Prompt | None = PROMPT, **fields: Any) -> dict[st
     """What is sent for a client's request with these fields. ``strict``, ``context``, ``ids``: of ``ask``."""
     how = {name: fields.pop(name) for name in ("strict", "context", "ids") if name in fields}
     body = json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode()
-    path, made = ask(way, body=body, plan=plan(body, "m"), prompt=prompt, model="theirs", **how)
+    path, made = ask(way, body=body, plan=plan("chat", body, "m"), prompt=prompt, model="theirs", **how)
     assert path == {
         "chat": "/v1/chat/completions", "generate": "/generate", "completion": "/completion",
         "completions": "/v1/completions",
@@ -219,7 +219,7 @@ def test_all_fields_are_here() -> None:
 def test_a_field_is_sent_or_lost(way: str, strict: bool, name: str) -> None:
     sampling = Sampling(**{name: SAMPLING[name]})
     body = json.dumps({"messages": MESSAGES}).encode()
-    understood = plan(body, "m")
+    understood = plan("chat", body, "m")
     planned = Plan(understood.ask, understood.conversation, sampling)
     _, made = ask(way, body=body, plan=planned, prompt=PROMPT, model="m", strict=strict)
     sent = json.loads(made)

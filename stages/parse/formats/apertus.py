@@ -15,6 +15,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import APERTUS as _INNER
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments",), single=True)
 _BLOCKS: Final = JsonBlocks(calls="array", first="[", empty=True)
@@ -33,5 +34,6 @@ APERTUS: Final = Format(
     models=("Apertus",),
     reasoning=_INNER,
     calls=Calls(openers=("<|tools_prefix|>",), closers=("<|tools_suffix|>",), engine=_engine),
+    spellings=(Spelling(('{"', '": ', "}"), opens="<|tools_prefix|>[", between=", ", closes="]<|tools_suffix|>"),),
     enders=("<|assistant_end|>",),
 )

@@ -17,6 +17,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import COHERE
 from stages.parse.site import Site
+from stages.parse.spelling import NUMBER, Spelling
 
 _KEYS: Final = JsonKeys(name=("tool_name",), arguments=("parameters",))
 _BLOCKS: Final = JsonBlocks(calls="array", first="[", empty=True)
@@ -37,6 +38,14 @@ COHERE_COMMAND3: Final = Format(
     reasoning=replace(COHERE, again=True, stray="always"),
     calls=Calls(openers=("<|START_ACTION|>",), closers=("<|END_ACTION|>",), engine=_engine, trim="space"),
     boundaries=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+    spellings=(
+        Spelling(
+            (f'    {{"tool_call_id": "{NUMBER}", "tool_name": "', '", "parameters": ', "}"),
+            opens="<|START_ACTION|>[\n",
+            between=",\n",
+            closes="\n]<|END_ACTION|>",
+        ),
+    ),
     enders=("<|END_OF_TURN_TOKEN|>",),
 )
 COHERE_COMMAND4: Final = replace(

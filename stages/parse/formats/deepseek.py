@@ -25,6 +25,7 @@ from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import DEEPSEEK, R1
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
 
 _V3: Final = Header(
     call="<｜tool▁call▁begin｜>",
@@ -60,6 +61,12 @@ DEEPSEEK_V3: Final = Format(
     models=("DeepSeek V3", "DeepSeek V3-0324"),
     reasoning=DEEPSEEK,
     calls=_CALLS,
+    spellings=(
+        Spelling(
+            (f"{_V3.call}function{_V3.ends[0]}", "\n```json\n", f"\n```{_V3.close}"),
+            opens=_V3.section, between="\n", closes=_V3.section_end,
+        ),
+    ),
     enders=_ENDERS,
     foreign=("<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
 )
@@ -78,4 +85,5 @@ DEEPSEEK_V31: Final = replace(
     aliases=("deepseekv31", "deepseek-v3.1"),
     models=("DeepSeek V3.1", "DeepSeek V3.1-Terminus"),
     calls=replace(_CALLS, engine=_v31),
+    spellings=(Spelling((_V3.call, _V3.ends[0], _V3.close), opens=_V3.section, closes=_V3.section_end),),
 )

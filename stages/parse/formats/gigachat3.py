@@ -9,12 +9,14 @@
 so the name waits for them.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from stages.parse.engines import DONE, MORE
 from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _NEXT: Final = "<|message_sep|>"
 _CALL: Final = "<|function_call|>"
@@ -37,5 +39,9 @@ GIGACHAT3: Final = Format(
     aliases=("gigachat", "gigachat3.1"),
     models=("GigaChat 3, 3.1",),
     calls=Calls(openers=(_NEXT, _CALL), literals=(_ROLE,), engine=_engine, drop=True),
+    spellings=(
+        replace(objects(f"{_CALL}", "", between=""), token=_CALL),
+        objects(f"{_NEXT}\n\n{_ROLE}\n", "", between=""),
+    ),
     enders=("</s>",),
 )

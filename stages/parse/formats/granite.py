@@ -17,6 +17,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import GRANITE, RESPONSE
 from stages.parse.site import Site
+from stages.parse.spelling import array
 
 _MARKERS: Final = ("<|tool_call|>", "<tool_call>")
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
@@ -42,5 +43,6 @@ GRANITE3: Final = Format(
         wrapper=RESPONSE.wrapper,
     ),
     calls=Calls(openers=_MARKERS, engine=_engine),
+    spellings=(array(_MARKERS[0], "", token=_MARKERS[0]), array(_MARKERS[1], "")),
     enders=("<|end_of_text|>",),
 )

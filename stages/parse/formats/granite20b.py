@@ -11,6 +11,7 @@ from typing import Final
 from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _MARKER: Final = "<function_call>"
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"), nothing=("no_function",))
@@ -29,5 +30,6 @@ GRANITE20B: Final = Format(
     aliases=("granite20b", "granite-20b-functioncalling"),
     models=("granite-20b-functioncalling",),
     calls=Calls(openers=(_MARKER,), engine=_engine),
+    spellings=(objects(f"{_MARKER} ", ""),),
     enders=("<|endoftext|>", "<|end_of_text|>"),
 )

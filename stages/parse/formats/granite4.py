@@ -10,6 +10,7 @@ from typing import Final
 from stages.parse.engines.json_calls import JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 
@@ -26,5 +27,6 @@ GRANITE4: Final = Format(
     aliases=("granite4.0",),
     models=("Granite 4.0",),
     calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), engine=_engine),
+    spellings=(objects("<tool_call>\n", "\n</tool_call>"),),
     enders=("<|end_of_text|>",),
 )

@@ -17,6 +17,7 @@ from stages.parse.engines.json_calls import JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 
@@ -37,5 +38,6 @@ HERMES: Final = Format(
     models=("Qwen2.5", "Qwen3 (not Coder, not 3.5)", "QwQ", "Hermes 2 Pro, 3, 4", "SmolLM3", "EXAONE 4"),
     reasoning=THINK,
     calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), engine=_engine),
+    spellings=(objects("<tool_call>\n", "\n</tool_call>"),),
     enders=("<|im_end|>", "<|endoftext|>"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import HUNYUAN
 from stages.parse.site import Site
+from stages.parse.spelling import array
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 _BLOCKS: Final = JsonBlocks(calls="array", first="[", empty=True)
@@ -32,5 +33,6 @@ HUNYUAN_A13B: Final = Format(
     models=("Hunyuan A13B",),
     reasoning=HUNYUAN,
     calls=Calls(openers=("<tool_calls>",), closers=("</tool_calls>",), engine=_engine),
+    spellings=(array("<tool_calls>", "</tool_calls>"),),
     enders=("<|eos|>", "<|endoftext|>"),
 )

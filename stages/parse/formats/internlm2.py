@@ -14,6 +14,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _START: Final = "<|action_start|>"
 _KEYS: Final = JsonKeys(name=("name",), arguments=("parameters", "arguments"), prefer=True)
@@ -37,5 +38,6 @@ INTERNLM2: Final = Format(
         openers=(_START,), closers=("<|action_end|>",), literals=tuple(_HEADS), engine=_engine, trim="none",
         drop="text",
     ),
+    spellings=(objects(f"{_START}<|plugin|>\n", "<|action_end|>", arguments="parameters", between=""),),
     enders=("<|im_end|>", "</s>"),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import array
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 _BLOCKS: Final = JsonBlocks(calls="array", first="[", empty=True)
@@ -31,5 +32,6 @@ JAMBA: Final = Format(
     models=("Jamba 1.5, 1.6, 1.7", "Jamba Reasoning"),
     reasoning=THINK,
     calls=Calls(openers=("<tool_calls>",), closers=("</tool_calls>",), engine=_engine, drop=True),
+    spellings=(array("<tool_calls>", "</tool_calls>"),),
     enders=("<|eom|>", "<|endoftext|>"),
 )

@@ -28,6 +28,7 @@ from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import KIMI
 from stages.parse.site import Site
+from stages.parse.spelling import NUMBER, Spelling
 
 _COUNTED: Final = re.compile(r"(.*):[0-9]+", re.DOTALL)
 
@@ -85,6 +86,12 @@ KIMI_K2: Final = Format(
         literals=_HEADER.literals(),
         engine=_engine,
         trim="none",
+    ),
+    spellings=(
+        Spelling(
+            (f"{_HEADER.call}functions.", f":{NUMBER}{_HEADER.ends[0]}", _HEADER.close),
+            opens=_HEADER.section, closes=_HEADER.section_end,
+        ),
     ),
     enders=("<|im_end|>",),
 )

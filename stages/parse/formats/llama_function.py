@@ -15,6 +15,7 @@ from stages.parse.engines.header_json import HeaderJson
 from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
 
 _HEADER: Final = Header(
     call="<function=", ends=(">",), close="</function>", names=re.compile(r"[^\s<>{\ud800-\udfff]++")
@@ -35,5 +36,6 @@ LLAMA_FUNCTION: Final = Format(
     calls=Calls(
         openers=(_HEADER.call,), closers=(_HEADER.close,), literals=_HEADER.literals(), engine=_engine
     ),
+    spellings=(Spelling((_HEADER.call, ">", _HEADER.close)),),
     enders=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
 )  # fmt: skip

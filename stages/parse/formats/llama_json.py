@@ -14,6 +14,7 @@ from typing import Final
 from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _TAG: Final = "<|python_tag|>"
 _KEYS: Final = JsonKeys(
@@ -34,5 +35,6 @@ LLAMA_JSON: Final = Format(
     aliases=("llama3", "llama-json", "llama4_json", "llama3.1", "llama3.2", "llama3.3"),
     models=("Llama 3.1, 3.2, 3.3", "Llama 4 with the JSON template"),
     calls=Calls(openers=(_TAG,), engine=_engine, bare="{[", trim="none"),
+    spellings=(objects("", "", arguments="parameters", between="; "),),
     enders=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
 )

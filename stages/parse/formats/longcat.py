@@ -16,6 +16,7 @@ from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import LONGCAT as REASONING
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _TAGS: Final = KvTags(
     call=("<longcat_tool_call>", "</longcat_tool_call>"),
@@ -39,5 +40,6 @@ LONGCAT: Final = Format(
     models=("LongCat-Flash-Chat", "LongCat-Flash-Thinking", "LongCat-Flash-Lite", "LongCat-2.0"),
     reasoning=REASONING,
     calls=Calls(openers=_TAGS.openers(), closers=_TAGS.closers(), literals=tuple(_TAGS.inner()), engine=_engine),
+    spellings=(objects("<longcat_tool_call>\n", "\n</longcat_tool_call>"),),
     enders=("</longcat_s>",),
 )

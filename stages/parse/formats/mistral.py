@@ -34,6 +34,7 @@ from stages.parse.format import Calls, Format
 from stages.parse.reasonings import MISTRAL as REASONING
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling, array
 
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments",), ids=("id",))
@@ -64,6 +65,7 @@ MISTRAL: Final = Format(
     calls=Calls(
         openers=(_HEADER.call,), literals=_HEADER.literals(), engine=_engine, trim="none", ids="nine"
     ),
+    spellings=(Spelling((_HEADER.call, "[ARGS]", ""), token="[ARGS]"), array(_HEADER.call, "")),
 )  # fmt: skip
 MAGISTRAL: Final = replace(
     MISTRAL,

@@ -12,6 +12,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import INSIDE
 from stages.parse.site import Site
+from stages.parse.spelling import array
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 _BLOCKS: Final = JsonBlocks(calls="array", first="[", empty=True)
@@ -30,5 +31,6 @@ NEMOTRON_NANO: Final = Format(
     models=("Nemotron Nano 9B v2, 12B v2", "Llama-Nemotron"),
     reasoning=INSIDE,
     calls=Calls(openers=("<TOOLCALL>",), closers=("</TOOLCALL>",), engine=_engine),
+    spellings=(array("<TOOLCALL>", "</TOOLCALL>"),),
     enders=("<SPECIAL_12>", "<|eot_id|>", "</s>"),
 )

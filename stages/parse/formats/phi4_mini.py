@@ -14,6 +14,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import array
 
 _WORD: Final = "functools"
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
@@ -35,5 +36,6 @@ PHI4_MINI: Final = Format(
     calls=Calls(
         openers=(_WORD, "<|tool_call|>"), closers=("<|/tool_call|>",), words=(_WORD,), engine=_engine
     ),
+    spellings=(array("functools", ""),),
     enders=("<|end|>", "<|endoftext|>"),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from stages.parse.engines.header_table import Header
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import PLAMO
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
 
 _HEADER: Final = Header(
     call="<|plamo:begin_tool_request:plamo|>",
@@ -53,6 +54,16 @@ PLAMO3: Final = Format(
         literals=_HEADER.literals(),
         engine=_engine,
         trim="none",
+    ),
+    spellings=(
+        Spelling(
+            (
+                f"{_HEADER.call}{_HEADER.lead[0]}",
+                f"{_HEADER.ends[0]}{_HEADER.around[0]}{_HEADER.around[1]}{_HEADER.around[3]}",
+                f"{_HEADER.around[4]}{_HEADER.close}",
+            ),
+            opens=_HEADER.section, closes=_HEADER.section_end,
+        ),
     ),
     enders=("<|plamo:tag|>",),
 )

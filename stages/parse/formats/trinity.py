@@ -13,6 +13,7 @@ from stages.parse.engines.json_calls import JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import objects
 
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
 
@@ -30,5 +31,6 @@ TRINITY: Final = Format(
     models=("Arcee Trinity",),
     reasoning=replace(THINK, calls="inside"),
     calls=Calls(openers=("<tool_call>",), closers=("</tool_call>",), engine=_engine),
+    spellings=(objects("<tool_call>\n", "\n</tool_call>"),),
     enders=("<|im_end|>", "<|endoftext|>"),
 )

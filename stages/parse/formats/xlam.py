@@ -17,6 +17,7 @@ from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import array
 
 _FENCES: Final = ("```json", "```")
 _ENDS: Final = {"": "", "```json": "```", "```": "```", "[TOOL_CALLS]": "", "<tool_call>": "</tool_call>"}
@@ -40,5 +41,6 @@ XLAM: Final = Format(
         openers=(*_FENCES, "[TOOL_CALLS]", "<tool_call>"), literals=("</tool_call>",), words=_FENCES, bare="[{",
         engine=_engine,
     ),
+    spellings=(array("", ""),),
     enders=("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>"),
 )  # fmt: skip

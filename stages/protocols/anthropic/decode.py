@@ -59,9 +59,10 @@ class MessagesState(msgspec.Struct):
 
 
 class MessagesReader:
-    """The machine."""
+    """The machine. ``exact``: a call that was sent without input has none, else ``{}``."""
 
-    def __init__(self, state: MessagesState | None = None) -> None:
+    def __init__(self, state: MessagesState | None = None, *, exact: bool = False) -> None:
+        self._exact = exact
         self._state = MessagesState() if state is None else copy.deepcopy(state)
         self._teller = Teller(self._state.teller)
 
@@ -164,7 +165,7 @@ class MessagesReader:
         """The end of a block. ``begun``: the input that its call started with, which counts if nothing followed it; by
         the protocol it is an empty object."""
         if place >= 0:
-            if not self._teller.state.calls[place].some:
+            if not self._teller.state.calls[place].some and not (self._exact and not begun):
                 self._teller.arguments(place, begun or "{}", out)
             self._teller.close(place, True, out)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from stages.errors import RequestError
+from stages.protocols.body import NO_CUSTOM, refused
 from stages.protocols.openai_chat.request import (
     AllowedChoice,
     AssistantMessage,
     ChatRequest,
     NamedChoice,
     Part,
+    ResponseFormat,
+    StreamOptions,
 )
 
 UNSUPPORTED: Final = {
@@ -23,15 +25,6 @@ UNSUPPORTED: Final = {
     "moderation": "this server does not moderate; leave the field out",
 }
 """Fields that are refused, each with what to do."""
-NO_CUSTOM: Final = "custom tools are not supported; declare a function with one string parameter"
-_LONGEST: Final = 500
-
-
-def refused(param: str | None, wanted: str) -> RequestError:
-    """The error of a field: its path in the client's words, and what is wrong or wanted."""
-    text = wanted if param is None else f"{param}: {wanted}"
-    # A message may quote the request.
-    return RequestError(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", param=param)
 
 
 def check(request: ChatRequest) -> None:
@@ -39,7 +32,6 @@ def check(request: ChatRequest) -> None:
     _messages(request)
     _unsupported(request)
     _output(request)
-    _stops(request)
     _tools(request)
     _choice(request)
     if request.continue_final_message and request.add_generation_prompt:
@@ -81,29 +73,31 @@ def _unsupported(request: ChatRequest) -> None:
 
 
 def _output(request: ChatRequest) -> None:
-    if request.stream_options is not None and not request.stream:
-        raise refused("stream_options", "only allowed when stream is true")
+    check_output(request.stream, request.stream_options, request.include_metrics, request.response_format, request.stop)
     if request.top_logprobs and not request.logprobs:
         raise refused("top_logprobs", "only allowed when logprobs is true")
-    usage = request.stream_options is not None and request.stream_options.include_usage
-    if request.include_metrics and request.stream and not usage:
-        raise refused(
-            "include_metrics", "a stream needs stream_options.include_usage for it: it is told beside the usage"
-        )
-    wanted = request.response_format
-    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
-        raise refused("response_format.json_schema", "this field is required")
     cap = request.max_completion_tokens or request.max_tokens
     if cap is not None and request.min_tokens > cap:
         raise refused("min_tokens", f"expected at most {cap}, the largest number of tokens")
 
 
-def _stops(request: ChatRequest) -> None:
-    if isinstance(request.stop, str):
-        if not request.stop:
+def check_output(
+    stream: bool, options: StreamOptions | None, metrics: bool, wanted: ResponseFormat | None, stop: str | list[str]
+) -> None:
+    """What chat and completions have in common. Raises RequestError (400)."""
+    if options is not None and not stream:
+        raise refused("stream_options", "only allowed when stream is true")
+    if metrics and stream and not (options is not None and options.include_usage):
+        raise refused(
+            "include_metrics", "a stream needs stream_options.include_usage for it: it is told beside the usage"
+        )
+    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
+        raise refused("response_format.json_schema", "this field is required")
+    if isinstance(stop, str):
+        if not stop:
             raise refused("stop", "a stop string must not be empty")
-    elif "" in request.stop:
-        raise refused(f"stop[{request.stop.index('')}]", "a stop string must not be empty")
+    elif "" in stop:
+        raise refused(f"stop[{stop.index('')}]", "a stop string must not be empty")
 
 
 def _tools(request: ChatRequest) -> None:

@@ -20,8 +20,8 @@ _encode = msgspec.json.Encoder().encode
 
 @lru_cache(maxsize=1024)
 def _envelope(kind: str, response_id: str, created: int, model: str, fingerprint: str | None) -> bytes:
-    """The keys that all objects of a response share, up to ``choices``. msgspec writes a tag first; servers write the
-    id first, and so do we."""
+    """The JSON of an object up to its ``choices``: the keys that all objects of a response share. msgspec writes a tag
+    first; servers write the id first, and so do we."""
     keys = {"id": response_id, "object": kind, "created": created, "model": model, "system_fingerprint": fingerprint}
     return _encode(keys)[:-1] + b',"choices":'
 
@@ -132,6 +132,7 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="
     """One event of a stream. ``prompt_token_ids``: on the first chunk, ``metrics``: on the last, if asked for."""
 
     whole: ClassVar[bool] = False
+    event: ClassVar[str] = ""
 
     id: str
     created: int
@@ -151,7 +152,7 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="
                 return head + _encode(self.choices) + b"}"
             if usage is None:
                 return head + _encode(self.choices) + b',"usage":null}'
-        return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids, self.metrics)
+        return head + _encode(self.choices) + tail(self.usage, self.prompt_token_ids, self.metrics)
 
     @staticmethod
     def wires(chunks: Iterable[ChatChunk], before: bytes, after: bytes) -> Iterator[bytes]:
@@ -160,7 +161,7 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="
         id: Any = object()
         created: Any = None
         model = fingerprint = usage = ids = metrics = created
-        head = tail = b""
+        head = end = b""
         join = b"".join
         for chunk in chunks:
             if (
@@ -171,8 +172,8 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="
                 id, created, model, fingerprint = chunk.id, chunk.created, chunk.model, chunk.system_fingerprint
                 usage, ids, metrics = chunk.usage, chunk.prompt_token_ids, chunk.metrics
                 head = before + _envelope("chat.completion.chunk", id, created, model, fingerprint)
-                tail = _tail(usage, ids, metrics) + after
-            yield join((head, _encode(chunk.choices), tail))
+                end = tail(usage, ids, metrics) + after
+            yield join((head, _encode(chunk.choices), end))
 
 
 class MessageFunction(msgspec.Struct, frozen=True, gc=False):
@@ -216,6 +217,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, gc=False, tag_field="object", 
     """The answer to a request that does not stream."""
 
     whole: ClassVar[bool] = True
+    event: ClassVar[str] = ""
 
     id: str
     created: int
@@ -229,15 +231,16 @@ class ChatCompletion(msgspec.Struct, frozen=True, gc=False, tag_field="object", 
     def wire(self) -> bytes:
         """One line of JSON. Raises UnicodeEncodeError on unpaired surrogates, which no parser sends."""
         head = _envelope("chat.completion", self.id, self.created, self.model, self.system_fingerprint)
-        return head + _encode(self.choices) + _tail(self.usage, self.prompt_token_ids, self.metrics)
+        return head + _encode(self.choices) + tail(self.usage, self.prompt_token_ids, self.metrics)
 
 
 Chunk: TypeAlias = ChatChunk | ChatCompletion
 
 
-def _tail(
+def tail(
     usage: CompletionUsage | UnsetType | None, ids: tuple[int, ...] | UnsetType | None, metrics: Metrics | UnsetType
 ) -> bytes:
+    """The JSON of an object behind its ``choices``."""
     parts = [b""]
     if usage is not UNSET:
         parts.append(b'"usage":' + _encode(usage))

@@ -163,10 +163,17 @@ class SchemaFormat(msgspec.Struct, frozen=True):
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """``json_schema`` goes with the type of that name. Accepted and recorded; no engine is held to it yet."""
+    """``json_schema`` goes with the type of that name. ``structural_tag`` is accepted and recorded, no more."""
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: SchemaFormat | None = None
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """See ``Ask.answer``."""
+        if self.type not in ("json_object", "json_schema"):
+            return None
+        return {} if self.json_schema is None or self.json_schema.schema is None else self.json_schema.schema
 
 
 Effort: TypeAlias = (

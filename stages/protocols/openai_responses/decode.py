@@ -1,7 +1,7 @@
 """Reading what a responses server sends: its events, or its whole body → semantic events.
 
     response.created …         Start
-    output_text, refusal       Content, Refusal
+    output_text, refusal       Content, Refusal; before it Tokens, where it has logprobs
     reasoning_text             Reasoning; a summary where the reasoning itself is not told before it
     function_call              CallStart, once the name is known; CallArguments; CallEnd (complete exactly if the item
                                is not incomplete, and they are one JSON object; nothing stands for an empty one)
@@ -12,6 +12,9 @@
 A text that came in no delta is taken from what says it first: the text's, the part's or the item's done event, or the
 final response. Nothing is refused: other events and items (of hosted tools) are passed over. What an event is, the type
 in it tells; its ``event`` line counts only where there is none.
+
+Of our own streams (``own``) more is known: what a call that is not incomplete is called with is what the model meant,
+and what a response that failed had not ended is not ended.
 """
 
 from __future__ import annotations
@@ -21,10 +24,22 @@ from typing import Any, Final
 
 import msgspec
 
-from stages.events import Content, ErrorChunk, Failure, FailureKind, FinishReason, Reasoning, Refusal, Semantic, Usage
+from stages.events import (
+    Content,
+    ErrorChunk,
+    Failure,
+    FailureKind,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Semantic,
+    Tokens,
+    Usage,
+)
 from stages.protocols.lenient import as_count, as_int, as_object, as_objects, as_text
 from stages.protocols.openai_chat import chunk_of
 from stages.protocols.openai_chat import failure_of as chat_failure_of
+from stages.protocols.openai_responses.tokens import tokens_of
 from stages.protocols.telling import TRUNCATED, Teller, TellerState, Text
 
 _TEXTS: Final[dict[str, tuple[Text, str]]] = {
@@ -63,9 +78,15 @@ class ResponsesState(msgspec.Struct):
 class ResponsesReader:
     """The machine."""
 
-    def __init__(self, state: ResponsesState | None = None) -> None:
+    def __init__(self, state: ResponsesState | None = None, *, own: bool = False) -> None:
+        self._own = own
         self._state = ResponsesState() if state is None else copy.deepcopy(state)
         self._teller = Teller(self._state.teller)
+
+    @property
+    def over(self) -> bool:
+        """The response has ended; nothing more counts."""
+        return self._teller.over
 
     def snapshot(self) -> ResponsesState:
         """Its state."""
@@ -132,12 +153,19 @@ class ResponsesReader:
 
     def _say(self, kind: str, text: str | None, part: str, value: dict[str, Any], out: list[Semantic]) -> None:
         state = self._state
+        self._tokens(value.get("logprobs") if kind == "output_text" else None, out)
         if not text or (kind == "summary_text" and state.thought):
             return
         if part not in state.said:
             state.thought = state.thought or kind == "reasoning_text"
             state.said |= {part, _key(value)}
         self._teller.text(_TEXTS[kind][0], text, out)
+
+    def _tokens(self, entries: Any, out: list[Semantic]) -> None:
+        tokens = tokens_of(entries)
+        if tokens:
+            self._teller.start(0, 0, out)
+            out.append(Tokens(0, tuple(token.id for token in tokens), tokens))
 
     # --- calls
 
@@ -170,9 +198,10 @@ class ResponsesReader:
     def _call(self, kind: str, phase: str, key: str, item: dict[str, Any], out: list[Semantic]) -> None:
         number = as_text(item.get("call_id")) or as_text(item.get("id")) or ""
         name = as_text(item.get("name")) or ""
+        free = kind == "custom_tool_call" or self._own
         place = self._state.calls.get(key)
         if place is None:
-            place = self._state.calls[key] = self._teller.call(number, name, kind == "custom_tool_call", out)
+            place = self._state.calls[key] = self._teller.call(number, name, free, out)
         if phase == "done":
             self._teller.name(place, number, name)
             self._rest(place, as_text(item.get(_CALLS[kind])), out)
@@ -199,14 +228,19 @@ class ResponsesReader:
             for place, item in enumerate(as_objects(response.get("output"))):
                 self._item("done", {"output_index": place, "item": item}, out)
         status = as_text(response.get("status")) or phase
+        usage = _usage(response.get("usage"))
         if status in _CUT or response.get("error"):
-            self._teller.fail(failure_of(response), out)
+            if self._own:
+                self._teller.state.failed = True
+                out += (*([] if usage is None else [usage]), failure_of(response))
+            else:
+                self._teller.fail(failure_of(response), out)
         elif status not in ("completed", "incomplete"):
             self._teller.fail(Failure("engine", f"The response is {status or 'of no status'}.", TRUNCATED), out)
         else:
             why = as_text(as_object(response.get("incomplete_details")).get("reason")) or ""
             reason = _REASONS.get(why, "eos") if status == "incomplete" else "eos"
-            self._teller.finish(reason, None, _usage(response.get("usage")), out)
+            self._teller.finish(reason, None, usage, out)
 
 
 def _key(value: dict[str, Any], item: dict[str, Any] | None = None) -> str:

@@ -26,7 +26,7 @@ class Asked(msgspec.Struct, frozen=True):
     content; ``tools``: by name; ``choice`` and ``named``: of the tool choice, with the one tool that it names;
     ``named_finish``: how a choice that calls it is to finish; ``hidden``: reasoning is not to be sent;
     ``include_usage`` and ``continuous``: of the stream's options; ``top``: alternatives that a logprob entry may
-    have; ``end_token``: the token that ends a choice is to have one."""
+    have; ``end_token``: the token that ends a choice is to have one; ``echo``: the prompts that choices begin with."""
 
     n: int
     stops: tuple[str, ...]
@@ -43,6 +43,14 @@ class Asked(msgspec.Struct, frozen=True):
     logprobs: bool
     top: int
     end_token: bool
+    echo: tuple[str | None, ...]
+
+    def echoed(self, index: int) -> int | None:
+        """How many characters of a choice are its prompt; None where that is not known."""
+        if not self.echo:
+            return 0
+        prompt = self.echo[index // self.n] if 0 <= index < len(self.echo) * self.n else None
+        return None if prompt is None else len(prompt)
 
     def may_stop(self, stop: str | int | None) -> bool:
         """A choice whose finish tells this stop may have ended at a stop string: not all that the engine generated is
@@ -68,13 +76,29 @@ def read(request: dict[str, Any], protocol: Protocol) -> Asked:
         named=named,
         named_finish=string(request.get("named_finish_reason")),
         parallel=not single,
-        hidden=request.get("include_reasoning") is False,
+        hidden=request.get("include_reasoning") is False
+        or (protocol == "messages" and obj(request.get("thinking")).get("display") == "omitted"),
         include_usage=options.get("include_usage") is True,
         continuous=options.get("continuous_usage_stats") is True,
         logprobs=request.get("logprobs") is True,
         top=integer(request.get("top_logprobs")) or 0,
         end_token=request.get("end_token_logprob") is not False,
+        echo=tuple(prompts(request)) if protocol == "completions" and request.get("echo") is True else (),
     )
+
+
+def prompts(request: dict[str, Any]) -> list[str | None]:
+    """The prompts of a completions request: their text, None where they are tokens or embeddings."""
+    prompt = request.get("prompt")
+    embeds = request.get("prompt_embeds")
+    found: list[str | None] = []
+    if isinstance(prompt, list) and prompt and not any(one.__class__ is int for one in array(prompt)):
+        found += [string(one) for one in array(prompt)]
+    elif prompt is not None:
+        found.append(string(prompt))
+    if embeds is not None:
+        found += [None] * (len(array(embeds)) if isinstance(embeds, list) else 1)
+    return found or [None]
 
 
 def _strings(value: Any) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from stages.protocols.rules.said_messages import of_stream as _messages
 from stages.protocols.rules.said_messages import of_whole as _messages_whole
 from stages.protocols.rules.said_responses import of_stream as _responses
 from stages.protocols.rules.said_responses import of_whole as _responses_whole
+from stages.strict import parse
 
 _SHOWN = 200
 _encode = msgspec.json.Encoder().encode
@@ -66,6 +67,16 @@ class Case:
     def said(self) -> Said:
         """What the body says."""
         return said_in(self.evidence.protocol, self.reading)
+
+    def unfinished(self, index: int) -> bool:
+        """A choice has a call that is not complete: where nobody knows what was meant, one whose arguments are no JSON
+        object."""
+        meant = next((one for one in self.evidence.meant or () if one.choice == index), None)
+        if meant is not None:
+            return not all(call.complete for call in meant.tool_calls)
+        said = self.said.choices.get(index)
+        calls = [] if said is None else [call for call in said.calls if not call.free]
+        return any(not isinstance(parse(call.arguments or "{}")[0], dict) for call in calls)
 
     @cached_property
     def failed(self) -> bool:

@@ -88,7 +88,7 @@ def check(evidence: Evidence, *, keep: int = 20) -> Report:
 def _applying(protocol: Protocol, evidence: Evidence) -> list[tuple[Rule, tuple[str, ...]]]:
     absent = {need for need in Need if getattr(evidence, need.value) is None}
     streamed = _is_stream(evidence)
-    rounded = evidence.own and protocol in recording.ROUNDED
+    rounded = evidence.own and protocol in recording.REWRITTEN
     found: list[tuple[Rule, tuple[str, ...]]] = []
     for rule in RULES:
         if protocol in rule.protocols:

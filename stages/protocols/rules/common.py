@@ -191,11 +191,14 @@ def a_stopstr(case: Case) -> Iterator[Finding]:
         return
     for choice in case.said.choices.values():
         raw = _raw(case, choice.index)
+        prompt = asked.echoed(choice.index)
+        if prompt is None:
+            continue
         stops = [stop for stop in asked.stops if raw is None or stop in raw]
         for run in _runs(choice) if stops else ():
             text = "".join(delta.text for delta in run)
             for stop in stops:
-                place = text.find(stop)
+                place = text.find(stop, prompt)
                 if place >= 0:
                     yield at(_piece(run, place).event, f"choice {choice.index}: the stop string {shown(stop)}")
         yield from _half_stop(choice, raw, asked.stops)

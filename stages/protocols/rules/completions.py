@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stages.protocols.rules.asked import prompts as prompts_of
 from stages.protocols.rules.case import Case, at, nowhere, shown
 from stages.protocols.rules.completions_view import Choice, View
 from stages.protocols.rules.evidence import Need
@@ -42,20 +43,6 @@ def p_const(case: Case) -> Iterator[Finding]:
             yield at(event, f"model {shown(chunk.get('model'))}", "a text")
 
 
-def _prompts(request: dict[str, Any]) -> list[str | None]:
-    """The prompts asked for: their text, None where they are tokens or embeddings."""
-    prompt = request.get("prompt")
-    embeds = request.get("prompt_embeds")
-    prompts: list[str | None] = []
-    if isinstance(prompt, list) and prompt and not any(one.__class__ is int for one in array(prompt)):
-        prompts += [string(one) for one in array(prompt)]
-    elif prompt is not None:
-        prompts.append(string(prompt))
-    if embeds is not None:
-        prompts += [None] * (len(array(embeds)) if isinstance(embeds, list) else 1)
-    return prompts or [None]
-
-
 def _of_each(request: dict[str, Any]) -> int:
     """How many choices each prompt has."""
     return min(max(integer(request.get("n")) or 1, 1), _MOST)
@@ -64,7 +51,7 @@ def _of_each(request: dict[str, Any]) -> int:
 @RULES(81, "p_index", "E", Need.REQUEST)
 def p_index(case: Case) -> Iterator[Finding]:
     """A choice's index is the number of its prompt times n, and its number among that prompt's n."""
-    end = len(_prompts(case.request)) * _of_each(case.request)
+    end = len(prompts_of(case.request)) * _of_each(case.request)
     for event, entry in case.reading.view(View).entries:
         index = integer(entry.get("index"))
         if index is None or not 0 <= index < end:
@@ -101,7 +88,7 @@ def p_fin(case: Case) -> Iterator[Finding]:
 @RULES(84, "p_echo", "E", Need.REQUEST)
 def p_echo(case: Case) -> Iterator[Finding]:
     """With echo the text of each choice begins with its prompt; without, the server does not repeat the prompt."""
-    prompts = _prompts(case.request)
+    prompts = prompts_of(case.request)
     each = _of_each(case.request)
     for index, choice in case.reading.view(View).choices.items():
         prompt = prompts[index // each] if 0 <= index < len(prompts) * each else None

@@ -195,13 +195,15 @@ def m_reason(case: Case) -> Iterator[Finding]:
     calls = [block for block in view.blocks if block.kind == "tool_use"]
     if reason == "tool_use" and not calls:
         yield at(event, "stop_reason tool_use without a tool_use block")
-    if reason in ("end_turn", "stop_sequence") and calls and all(map(Block.finished, calls)):
+    whole = bool(calls) and all(map(Block.finished, calls)) and not case.unfinished(0)
+    if reason in ("end_turn", "stop_sequence") and whole:
         yield at(event, f"stop_reason {reason} after {len(calls)} whole calls", "tool_use")
 
 
 @RULES(127, "m_usage", "E")
 def m_usage(case: Case) -> Iterator[Finding]:
-    """output_tokens never falls; input_tokens stays as it began; with the cached ones it is the prompt's tokens."""
+    """output_tokens never falls; input_tokens stays as it began, but for those that a cache proves to have had; with
+    the cached ones it is the prompt's tokens, which may be 0 in the beginning, where they are not known yet."""
     view = case.reading.view(View)
     first = obj(obj(view.starts[0][1].get("message")).get("usage")) if view.starts else {}
     prompt, output = integer(first.get("input_tokens")), integer(first.get("output_tokens"))
@@ -214,18 +216,25 @@ def m_usage(case: Case) -> Iterator[Finding]:
         if new is not None and output is not None and new < output:
             yield at(event, f"output_tokens {new} after {output}")
         output = output if new is None else new
-        if told is not None and prompt is not None and told != prompt:
-            yield at(event, f"input_tokens {shown(told)}", str(prompt))
+        before = _input(counts)
         counts.update({key: one for key, one in usage.items() if one is not None})
+        if told is not None and prompt is not None and told != prompt and before not in (0, _input(counts)):
+            yield at(event, f"input_tokens {shown(told)}", str(prompt))
     engine = case.evidence.engine
     if engine is not None and engine.prompt is not None and view.starts:
         event = view.changes[-1][0] if view.changes else view.starts[0][0]
         yield from _prompt(event, counts, engine.prompt)
 
 
+_INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _input(counts: dict[str, Any]) -> int:
+    return sum(integer(counts.get(key)) or 0 for key in _INPUT)
+
+
 def _prompt(event: Event, counts: dict[str, Any], prompt: int) -> Iterator[Finding]:
-    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    found = [integer(counts.get(key)) or 0 for key in keys]
+    found = [integer(counts.get(key)) or 0 for key in _INPUT]
     if sum(found) != prompt:
         yield at(event, f"{' + '.join(map(str, found))} tokens of input", str(prompt))
 

@@ -76,7 +76,8 @@ def r_term(case: Case) -> Iterator[Finding]:
     events = case.reading.events
     terminals = case.reading.view(View).terminals
     if not terminals:
-        yield nowhere("no terminal event")
+        if case.ended:
+            yield nowhere("no terminal event")
     else:
         for event, kind, _ in terminals[1:]:
             yield at(event, f"{kind} after {terminals[0][1]}")

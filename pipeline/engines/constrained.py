@@ -1,0 +1,247 @@
+"""Grammars on llguidance: a Constraint over this model's vocabulary, and which tokens it allows next.
+
+The only module that imports llguidance (docs/adr/0015). Its grammars have two levels: lexemes, which are regular
+expressions over the bytes of tokens, and rules over them. JSON Schemas it compiles itself, and refuses what it cannot
+hold a text to. Special tokens are no text to it: a rule names them by id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from typing import Any, Final, assert_never, cast
+
+import llguidance
+
+from pipeline.engines.base import Unservable
+from stages.constraint import Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
+from stages.errors import RequestError
+from stages.opening import TokenizerFacts
+
+VERSION: Final = version("llguidance")
+KEPT: Final = 32
+"""Compiled grammars that are kept for the next request that wants them: some hundred kB each."""
+_SHOWN: Final = 300
+"""Characters of the library's own words in a message."""
+_FORMATS: Final = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
+)
+"""The formats that it enforces. Others are notes, as JSON Schema has it."""
+_COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+_LINES: Final = {"whitespace_pattern": "[ ]|\\n {0,32}"}
+"""White space has a bound: a model that is lost in it would write nothing else up to its last token."""
+
+
+class Held:
+    """One choice, held to a grammar. ``ends``: the ids that may end it, where the grammar is complete."""
+
+    def __init__(self, matcher: llguidance.LLMatcher, ends: frozenset[int]) -> None:
+        self._matcher = matcher
+        self._ends = ends
+
+    def mask(self) -> bytes:
+        """A bit for each id, lowest first: whether it may come next. Raises Unservable where none may, or where the
+        library gives up (its bounds on time and memory)."""
+        mask = self._matcher.compute_bitmask()
+        if self._matcher.is_error() or mask.count(0) == len(mask):
+            raise Unservable(f"the output cannot be held to what was asked: {_said(self._matcher.get_error())}")
+        return mask
+
+    @property
+    def complete(self) -> bool:
+        """The output may end here."""
+        return self._matcher.is_accepting()
+
+    def take(self, token: int) -> None:
+        """A token was chosen, an allowed one."""
+        if token not in self._ends and not self._matcher.consume_token(token):
+            raise Unservable(f"the output left what it was held to: {_said(self._matcher.get_error())}")
+
+
+class Grammars:
+    """Compiles for one vocabulary. Used by one thread; what it made may be used by another."""
+
+    def __init__(self, pieces: Sequence[bytes], facts: TokenizerFacts) -> None:
+        """``pieces``: the bytes of every id."""
+        self._pieces = pieces
+        self._facts = facts
+        self._special = {**facts.special, **{pieces[end].decode("utf-8", "replace"): end for end in facts.eos}}
+        self._made: llguidance.LLTokenizer | None = None
+        self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+
+    def compiled(self, rule: Rule) -> Callable[[], Held]:
+        """What makes the state of one choice. Raises RequestError where the library cannot take a schema."""
+        writer = _Writer(self._special)
+        try:
+            text = writer.grammar(rule)
+        except RecursionError:
+            text = ""  # its own message names the schema
+        matcher = self._kept.pop(text, None) or self._matcher(text)
+        if not text or matcher.is_error():
+            raise self._refusal(writer.schemas, matcher)
+        self._kept[text] = matcher
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        ends = frozenset(self._facts.eos)
+        return lambda: Held(matcher.deep_copy(), ends)
+
+    def _matcher(self, grammar: str) -> llguidance.LLMatcher:
+        return llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0)
+
+    def _tokenizer(self) -> llguidance.LLTokenizer:
+        """Made when it is wanted: a second and 100 MB for 150 000 tokens."""
+        if self._made is None:
+            if not self._facts.eos:
+                raise RequestError("this model has no token that ends its output, so nothing can be held to a form")
+            wrapped = llguidance.TokenizerWrapper(_Vocabulary(self._pieces, self._facts, self._special.values()))
+            ends = list(self._facts.eos)
+            self._made = llguidance.LLTokenizer(wrapped, n_vocab=len(self._pieces), eos_token=ends)
+        return self._made
+
+    def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
+        for schema in schemas:
+            error = "it is nested too deep"
+            try:
+                alone = self._matcher(_Writer(self._special).grammar(schema))
+                error = alone.get_error()
+            except RecursionError:
+                pass
+            if error:
+                return RequestError(
+                    f"{schema.param}: no output can be held to this schema: {_said(error)}",
+                    param=schema.param, code="unsupported_schema",
+                )  # fmt: skip
+        return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
+
+
+class _Vocabulary:
+    """What the library asks of a tokenizer. It never cuts text with it: our grammars force no tokens."""
+
+    def __init__(self, pieces: Sequence[bytes], facts: TokenizerFacts, special: Iterable[int]) -> None:
+        self.tokens = pieces
+        self.eos_token_id = facts.eos[0]
+        self.bos_token_id = None
+        self.special_token_ids = sorted(set(special))
+
+    def __call__(self, text: bytes) -> list[int]:
+        return []
+
+
+def _said(error: str) -> str:
+    """The first line of the library's own words."""
+    first = error.strip().splitlines()[0] if error.strip() else "no token is allowed"
+    return first.rpartition("failed to compile JSON schema: ")[2][:_SHOWN]
+
+
+# --- the grammar's text ---------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """A rule in the library's own notation. Equal parts become one rule."""
+
+    def __init__(self, special: dict[str, int]) -> None:
+        self._special = special
+        self._names: dict[str, str] = {}
+        self.schemas: list[Json] = []
+
+    def grammar(self, rule: Rule) -> str:
+        """All of it. May raise RecursionError for a schema."""
+        # Without forcing, a text that is the only one possible may still be cut into tokens as the model has it.
+        start = self._expression(rule)
+        lines = [f"{name}{'[lazy]' * name.startswith('until')}: {body}" for body, name in self._names.items()]
+        return "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *lines])
+
+    def _expression(self, rule: Rule) -> str:
+        match rule:
+            case Literal():
+                return " ".join(self._literal(rule.text)) or '""'
+            case Json():
+                return self._json(rule)
+            case Free():
+                return self._free(rule)
+            case Number():
+                return self._named("NUMBER", "/[1-9][0-9]{0,3}/")
+            case Newlines():
+                return self._named("NEWLINES", "/\\n{0,2}/")
+            case Row():
+                return " ".join(self._expression(part) for part in rule.parts) or '""'
+            case OneOf():
+                return f"({' | '.join(self._expression(option) for option in rule.options)})"
+            case Again():
+                return f"({self._expression(rule.rule)})*"
+            case _:
+                assert_never(rule)
+
+    def _named(self, kind: str, body: str) -> str:
+        return self._names.setdefault(body, f"{kind}_{len(self._names)}")
+
+    def _literal(self, text: str) -> Iterable[str]:
+        """Special tokens by id, the rest as text."""
+        while text:
+            found = [(at, marker) for marker in self._special if marker and (at := text.find(marker)) >= 0]
+            at, marker = min(found, key=lambda one: (one[0], -len(one[1])), default=(len(text), ""))
+            if at:
+                yield json.dumps(text[:at], ensure_ascii=False)
+            if marker:
+                yield f"<[{self._special[marker]}]>"
+            text = text[at + len(marker) :]
+
+    def _json(self, rule: Json) -> str:
+        self.schemas.append(rule)
+        schema = {**_plain(rule.schema), "x-guidance": _COMPACT if rule.compact else _LINES}
+        return self._named("json", f"%json {json.dumps(schema)}")
+
+    def _free(self, rule: Free) -> str:
+        tokens = [f"<[{self._special[end]}]>" for end in rule.until if end in self._special]
+        texts = [json.dumps(end, ensure_ascii=False) for end in rule.until if end not in self._special]
+        text = self._named("TEXT", self._text(rule))
+        if not rule.until:
+            return text
+        ways = [f"{text} {token}" for token in tokens]
+        if texts:
+            ways.append(self._named("until", f"{text} ({' | '.join(texts)})"))  # lazy: the first of them ends it
+        return f"({' | '.join(ways)})"
+
+    def _text(self, rule: Free) -> str:
+        without = [_quoted(marker) for marker in rule.without if marker not in self._special]
+        parts = ["/(?s:.*)/"]
+        if without:
+            parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
+        if rule.first:
+            parts.append(f"~/\\s*({'|'.join(_quoted(char) for char in rule.first)})(?s:.*)/")
+        return " & ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    """A regular expression of this text."""
+    return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
+
+
+_ONE: Final = frozenset(("items", "additionalProperties", "additionalItems"))
+_MANY: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without what says nothing, and would be refused: formats that are notes, items that may be equal. Raises
+    RecursionError."""
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if (key == "format" and isinstance(value, str) and value not in _FORMATS) or (
+            key == "uniqueItems" and value is False
+        ):
+            continue
+        if key in _ONE or (key in _MANY and isinstance(value, list)):
+            value = _inside(value)
+        elif key in _NAMED and isinstance(value, dict):
+            value = {name: _inside(part) for name, part in cast(dict[str, Any], value).items()}
+        plain[key] = value
+    return plain
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_inside, value))  # pyright: ignore[reportUnknownArgumentType]  (mypy knows Any)
+    return _plain(cast(dict[str, Any], value)) if isinstance(value, dict) else value

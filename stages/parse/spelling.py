@@ -1,0 +1,36 @@
+"""How a format spells calls when they are forced: one way of those that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+NUMBER: Final = "{i}"
+"""In the text before a call's arguments, at most once: its number, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """``opens call { between call } closes``.
+
+    ``call``: what stands before the name, between the name and the arguments (JSON), and behind them; ``token``: only
+    for vocabularies that have this token.
+    """
+
+    call: tuple[str, str, str]
+    opens: str = ""
+    between: str = ""
+    closes: str = ""
+    token: str = ""
+
+
+def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str = "\n") -> Spelling:
+    """A JSON object a call, each between markers of its own."""
+    return Spelling((f'{opener}{{"name": "', f'", "{arguments}": ', f"}}{closer}"), between=between)
+
+
+def array(opener: str, closer: str, *, token: str = "") -> Spelling:
+    """One JSON array of all calls."""
+    return Spelling(
+        ('{"name": "', '", "arguments": ', "}"), opens=f"{opener}[", between=", ", closes=f"]{closer}", token=token
+    )
