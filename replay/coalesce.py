@@ -1,7 +1,7 @@
 """Coalescing: adjacent deltas of the same kind, choice and call as one, and each byte's place kept.
 
 Semantic deltas are merged where their ``src`` is adjacent too. A protocol's chunks are merged where they are equal but
-for their text: strings under one of ``TEXT_KEYS``, none of them empty.
+for their text: strings under one of ``TEXT_KEYS``, none of them empty; and for their number, where they have one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stages.events import (
     Usage,
 )
 
-TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments"))
+TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments", "delta"))
 
 _DELTAS = frozenset((Reasoning, Content, Refusal, CallArguments, Marker, Dropped))
 _SESSION = frozenset((Usage, Failure, End, TimingInput, Echo))
@@ -143,6 +143,9 @@ def _semantic(event: Any, seq: int, step: int) -> Run:
 def _chunk(event: Any, seq: int, step: int) -> Run:
     if isinstance(event, Tick | ErrorChunk):
         return Run(event, ("tick" if isinstance(event, Tick) else "session", 0), (), None, seq, step)
+    if hasattr(event, "sequence_number"):
+        # Of how many pieces came before; nothing that is said.
+        event = msgspec.structs.replace(event, sequence_number=0)
     texts: list[str] = []
     skeleton = _skeleton(msgspec.to_builtins(event, builtin_types=(bytes,)), texts)
     if not all(texts):

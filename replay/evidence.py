@@ -18,6 +18,7 @@ from replay.baseline import baseline, is_open
 from replay.derive import run
 from replay.errors import NotAvailable
 from replay.resolve import resolve
+from replay.turned import SINGLE, turned
 from replay.upstream_layers import relay_of, relayed, translated
 from stages import catalog
 from stages.errors import UnknownName
@@ -60,7 +61,7 @@ def evidence_of(
     """
     opening = trace.opening
     own = not relayed(opening)
-    semantic, frames, times = _layers(trace) if own else _relayed(trace)
+    semantic, frames, times = layers_of(trace)
     ended = not is_open(trace.info.state)
     inputs: list[Input] = trace.events("input", "engine")
     sent = trace.events("socket", "frame")
@@ -78,6 +79,7 @@ def evidence_of(
         meant=_meant(opening, semantic) if own and ended else None,
         whole=_whole(opening, semantic) if own and effort and ended else None,
         replayed=_encoded(opening, semantic) if own and effort and ended else None,
+        other=_other(opening, semantic) if own and effort and ended and opening.ask.stream else None,
         sent=_taken(frames, sent[-1]) if sent and ended else None,
         effort=True if effort else None,
     )
@@ -89,6 +91,12 @@ def protocol_of(opening: Opening) -> Protocol:
         if protocol == opening.protocol:
             return protocol
     raise UnknownName(f"no protocol {opening.protocol!r}; there are {', '.join(PROTOCOLS)}")
+
+
+def layers_of(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
+    """What was served: the semantic events (none of a relayed session), the frames, and when each frame came, ns since
+    the opening. Raises ReplayError where they are not recorded and cannot be had again."""
+    return _relayed(trace) if relayed(trace.opening) else _layers(trace)
 
 
 def _layers(trace: Trace) -> tuple[list[Any], list[Frame], list[int]]:
@@ -234,6 +242,7 @@ def _engine(opening: Opening, inputs: Sequence[Input]) -> EngineFacts | None:
         prompt=count if count or not relayed(opening) else None,
         prompt_ids=prompts[0].ids,
         markers=markers_of(opening),
+        constrained=opening.ask.constrained,
     )  # fmt: skip
 
 
@@ -286,6 +295,21 @@ def _whole(opening: Opening, semantic: Sequence[Any]) -> bytes | None:
     if not frames or not isinstance(frames[0], Head) or frames[0].status != 200:
         return None
     return b"".join(frame.data for frame in frames if isinstance(frame, Body))
+
+
+_OTHERS: dict[Protocol, Protocol] = {
+    "chat": "responses", "responses": "messages", "messages": "chat", "completions": "chat",
+}  # fmt: skip
+"""The protocol that a session's is held against."""
+
+
+def _other(opening: Opening, semantic: Sequence[Any]) -> tuple[Protocol, bytes] | None:
+    """The stream of the same events in another protocol; None where that has one choice only, and there are more."""
+    protocol = _OTHERS[protocol_of(opening)]
+    if protocol in SINGLE and opening.ask.n > 1:
+        return None
+    body = _encoded(turned(opening, protocol, request=False)[0], semantic)
+    return None if body is None else (protocol, body)
 
 
 def _encoded(opening: Opening, semantic: Sequence[Any]) -> bytes | None:

@@ -103,7 +103,7 @@ class Constraint(msgspec.Struct, frozen=True):
         mode = start_mode(self.form, tail, calls=True)
         if mode in THINKS:
             return self._thought(table)
-        if mode is Mode.LEAD and self.thinks:
+        if mode is Mode.LEAD and self.thinks and not tail.rstrip().endswith(table.closers):
             openers = OneOf(tuple(Literal(opener) for opener in table.openers))
             return OneOf((self.rule, Row((openers, self._thought(table)))))
         return Row((Newlines(), self.rule)) if mode is Mode.AFTER else self.rule
@@ -142,7 +142,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
         return None
     wanted = _wanted(ask, protocol, loose=not forced)
     # A named function is an answer in a form of its own: one.
-    several = ask.parallel and ask.function is None
+    several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row(_calls(spelling, wanted, several))
     if forced:
         return calls
@@ -162,9 +162,13 @@ def _wanted(ask: Ask, protocol: str, *, loose: bool) -> list[tuple[str, Json]]:
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
+    """Arguments are one object, whatever else the schema allows."""
     if tool.parameters is None:
         return _EMPTY
-    return tool.parameters if "type" in tool.parameters else {**_OBJECT, **tool.parameters}
+    kinds: Any = tool.parameters.get("type", "object")
+    if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
+        return {**tool.parameters, **_OBJECT}
+    return {"allOf": [_OBJECT, tool.parameters]}  # nothing satisfies both: the engine will say so
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -173,8 +177,10 @@ def _schema(tool: Tool) -> dict[str, Any]:
 def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool, begun: str = "") -> tuple[Rule, ...]:
     """One call, or ``several``. ``begun``: what of it is written already."""
     first = OneOf(tuple(_call(spelling, spelling.opens, tool, begun) for tool in wanted))
-    more = Again(OneOf(tuple(_call(spelling, spelling.between, tool, None) for tool in wanted)))
-    return first, more if several else NOTHING, Literal(spelling.closes)
+    between = spelling.between
+    if between is None or not several:
+        return first, Literal(spelling.closes)
+    return first, Again(OneOf(tuple(_call(spelling, between, tool, None) for tool in wanted))), Literal(spelling.closes)
 
 
 def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:

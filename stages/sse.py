@@ -22,7 +22,8 @@ from stages.stage import Machine
 
 
 class ProtocolChunk(Protocol):
-    """What the framer needs of a protocol's chunk Structs.
+    """What the framer needs of a protocol's chunk Structs; besides, ``event``: the name of the event, "" where the
+    protocol's events have none. (It may be a property or belong to the class, which no Protocol can say.)
 
     A type that makes many lines faster than one by one may also have ``wires(chunks, before, after)``: for each chunk
     ``before + chunk.wire() + after``. It raises where a ``wire()`` does.
@@ -30,11 +31,6 @@ class ProtocolChunk(Protocol):
 
     whole: ClassVar[bool]
     """It is a whole body, not an event of a stream."""
-
-    @property
-    def event(self) -> str:
-        """The name of the event; "": the protocol's events have none."""
-        ...
 
     def wire(self) -> bytes:
         """One line of strict JSON; UnicodeEncodeError where the text has unpaired surrogates."""

@@ -9,7 +9,7 @@ import click
 
 _COMMANDS: Final = {
     "check": ("check", "check"), "export": ("sessions", "export"), "import": ("import_", "import_"),
-    "parse": ("parse", "parse"), "replay": ("replay", "replay"), "serve": ("serve", "serve"),
+    "parse": ("parse", "parse"), "play": ("play", "play"), "replay": ("replay", "replay"), "serve": ("serve", "serve"),
     "sessions": ("sessions", "sessions"), "validate": ("validate", "validate"),
 }  # fmt: skip
 """Each command's module in this package, and what it is called there."""

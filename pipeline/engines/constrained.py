@@ -11,11 +11,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
-from typing import Any, Final, assert_never, cast
+from typing import Final, assert_never
 
 import llguidance
 
 from pipeline.engines.base import Unservable
+from pipeline.engines.schemas import writable
 from stages.constraint import Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.errors import RequestError
 from stages.opening import TokenizerFacts
@@ -25,10 +26,6 @@ KEPT: Final = 32
 """Compiled grammars that are kept for the next request that wants them: some hundred kB each."""
 _SHOWN: Final = 300
 """Characters of the library's own words in a message."""
-_FORMATS: Final = frozenset(
-    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
-)
-"""The formats that it enforces. Others are notes, as JSON Schema has it."""
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 _LINES: Final = {"whitespace_pattern": "[ ]|\\n {0,32}"}
 """White space has a bound: a model that is lost in it would write nothing else up to its last token."""
@@ -190,7 +187,7 @@ class _Writer:
 
     def _json(self, rule: Json) -> str:
         self.schemas.append(rule)
-        schema = {**_plain(rule.schema), "x-guidance": _COMPACT if rule.compact else _LINES}
+        schema = {**writable(rule.schema), "x-guidance": _COMPACT if rule.compact else _LINES}
         return self._named("json", f"%json {json.dumps(schema)}")
 
     def _free(self, rule: Free) -> str:
@@ -217,31 +214,3 @@ class _Writer:
 def _quoted(text: str) -> str:
     """A regular expression of this text."""
     return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
-
-
-_ONE: Final = frozenset(("items", "additionalProperties", "additionalItems"))
-_MANY: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
-_NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
-
-
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without what says nothing, and would be refused: formats that are notes, items that may be equal. Raises
-    RecursionError."""
-    plain: dict[str, Any] = {}
-    for key, value in schema.items():
-        if (key == "format" and isinstance(value, str) and value not in _FORMATS) or (
-            key == "uniqueItems" and value is False
-        ):
-            continue
-        if key in _ONE or (key in _MANY and isinstance(value, list)):
-            value = _inside(value)
-        elif key in _NAMED and isinstance(value, dict):
-            value = {name: _inside(part) for name, part in cast(dict[str, Any], value).items()}
-        plain[key] = value
-    return plain
-
-
-def _inside(value: Any) -> Any:
-    if isinstance(value, list):
-        return list(map(_inside, value))  # pyright: ignore[reportUnknownArgumentType]  (mypy knows Any)
-    return _plain(cast(dict[str, Any], value)) if isinstance(value, dict) else value

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple, cast, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import msgspec
+from msgspec import Meta
 
-from pipeline.http import count
+from pipeline.http import count, streams
 from stages import catalog
 from stages.protocols.anthropic import MessageBody, MessagesRequest
 from stages.protocols.openai_chat import ChatCompletion, ChatRequest, ModelList
@@ -19,7 +20,7 @@ from stages.protocols.openai_responses import Response, ResponsesRequest
 _STATUSES = {
     "400": "The request is malformed, or asks for what this server cannot do; the field is named.",
     "401": "The API key is wrong or missing.",
-    "404": "There is no such model.",
+    "404": "There is no such model, or nothing of this id.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The content type is not application/json.",
@@ -27,6 +28,11 @@ _STATUSES = {
     "503": "The server is shutting down, or its engine is not running.",
     "504": "The engine took too long.",
 }
+
+
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
+]
 
 
 class ErrorObject(msgspec.Struct, frozen=True):
@@ -73,6 +79,52 @@ class TokenCount(msgspec.Struct, frozen=True):
     input_tokens: int
 
 
+class StoredConversation(msgspec.Struct, frozen=True):
+    """A stored conversation. `created_at`: unix s."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class ItemList(msgspec.Struct, frozen=True):
+    """A page of items, and whether there are more behind it."""
+
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """What is no more."""
+
+    id: str
+    object: Literal["response.deleted", "conversation.deleted"]
+    deleted: bool
+
+
+class Items(msgspec.Struct, frozen=True):
+    """Items for a conversation."""
+
+    items: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=20)]
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """What a conversation begins with."""
+
+    items: Annotated[list[dict[str, Any]], Meta(max_length=20)] = []
+    metadata: Metadata = {}
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What is told of a conversation."""
+
+    metadata: Metadata = {}
+
+
 class _Generating(NamedTuple):
     """POST to a protocol's path. ``end``: the last event of a stream, for people; ``needs``: more about the request
     than its Struct says."""
@@ -87,6 +139,41 @@ class _Generating(NamedTuple):
 
 
 _LIMITED: Final = {"required": ["max_tokens"], "properties": {"max_tokens": {"type": "integer", "minimum": 1}}}
+_WORDS: Final = {"type": "string"}
+
+
+def _item(kind: str, **fields: Any) -> dict[str, Any]:
+    properties = {"type": {"const": kind}, **fields}
+    return {"type": "object", "required": [*properties], "properties": properties}
+
+
+_ITEMS: Final = {
+    "properties": {
+        "input": {
+            "anyOf": [
+                _WORDS,
+                {
+                    "type": "array",
+                    "items": {
+                        "anyOf": [
+                            _item(
+                                "message",
+                                role={"enum": ["user", "assistant", "system", "developer"]},
+                                content={"anyOf": [_WORDS, {"type": "array", "items": {"type": "object"}}]},
+                            ),
+                            _item("function_call", call_id=_WORDS, name=_WORDS, arguments=_WORDS),
+                            _item("function_call_output", call_id=_WORDS, output=_WORDS),
+                            _item("reasoning", summary={"type": "array", "items": {"type": "object"}}),
+                            _item("item_reference", id=_WORDS),
+                        ]
+                    },
+                },
+            ]
+        }
+    },
+    "required": ["input"],
+}
+"""What is well-formed. A message may leave its type out, and a request its input, where it has a conversation."""
 _GENERATING: Final = {
     "chat": _Generating(
         "createChatCompletion", "Generate an answer to a conversation.", ChatRequest, ChatCompletion, "`[DONE]`"
@@ -96,7 +183,7 @@ _GENERATING: Final = {
     ),
     "responses": _Generating(
         "createResponse", "Generate an answer to a conversation, whose items are kept.", ResponsesRequest, Response,
-        "`response.completed`, `response.incomplete` or `response.failed`",
+        "`response.completed`, `response.incomplete` or `response.failed`", needs=_ITEMS,
     ),
     "messages": _Generating(
         "createMessage", "Generate an answer to a conversation.", MessagesRequest, MessageBody, "`message_stop`",
@@ -110,11 +197,13 @@ _GENERATING: Final = {
 def document(*, keys: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 description; not to be changed. ``keys``: requests need one."""
     kinds = [each for made in _GENERATING.values() for each in (made.request, made.whole, made.error)]
-    types = list(dict.fromkeys((*kinds, *map(_events, _GENERATING), ModelList, TokenCount, Health)))
+    kept = [each for one in _KEPT for each in (one.answer, one.request) if each is not None]
+    types = list(dict.fromkeys((*kinds, *map(_events, _GENERATING), *kept, ModelList, TokenCount, Health)))
     references, schemas = _components(types)
     known = dict(zip(types, references, strict=True))
-    for made in _GENERATING.values():
-        _allow_null(schemas[_name(known[made.request])])
+    for asked in (*(made.request for made in _GENERATING.values()), *(one.request for one in _KEPT)):
+        if asked is not None:
+            _allow_null(schemas[_name(known[asked])])
     _portable(schemas)
     # What these Structs are on the wire is not what they are here.
     schemas["ToolUseBlock"]["properties"]["input"] = {"type": "object"}
@@ -122,7 +211,7 @@ def document(*, keys: bool) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Playhead", "version": version("playhead")},
-        "paths": {**_generating(known), **_counting(known), **_about(known)},
+        "paths": {**_generating(known), **_counting(known), **_kept(known), **_about(known)},
         "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{"key": []}] if keys else [],
     }
@@ -162,7 +251,7 @@ def _generating(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for name, made in _GENERATING.items():
         answered = _answer(f"The answer: whole, or as a stream that ends with {made.end}.", known[made.whole])
-        answered["content"]["text/event-stream"] = {"schema": _TEXT, "x-event-schema": known[_events(name)]}
+        answered["content"]["text/event-stream"] = {"schema": _WORDS, "x-event-schema": known[_events(name)]}
         schema = known[made.request] if made.needs is None else {"allOf": [known[made.request], made.needs]}
         paths[catalog.PROTOCOLS[name].path] = {
             "post": _post(made.operation, made.summary, schema, answered, known[made.error])
@@ -181,15 +270,88 @@ def _post(operation: str, summary: str, asked: Any, answered: Any, error: dict[s
     return {
         "operationId": operation,
         "summary": summary,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": asked}}},
+        "requestBody": _body(asked),
         "responses": {"200": answered, **{status: _answer(why, error) for status, why in _STATUSES.items()}},
     }
+
+
+class _Kept(NamedTuple):
+    """A look at what is stored, or a change to it. ``path``: its places are named as in the routes."""
+
+    method: str
+    path: str
+    operation: str
+    summary: str
+    answer: type[msgspec.Struct]
+    request: type[msgspec.Struct] | None = None
+
+
+_RESPONSE: Final = "/v1/responses/{response}"
+_CONVERSATION: Final = "/v1/conversations/{conversation}"
+_KEPT: Final = (
+    _Kept("get", _RESPONSE, "retrieveResponse", "A response as it is now.", Response),
+    _Kept("delete", _RESPONSE, "deleteResponse", "Delete a response, with its recording.", Deleted),
+    _Kept("post", f"{_RESPONSE}/cancel", "cancelResponse", "End a response that runs in the background.", Response),
+    _Kept("get", f"{_RESPONSE}/input_items", "listInputItems", "What a response was asked.", ItemList),
+    _Kept("post", "/v1/conversations", "createConversation", "Begin a conversation.", StoredConversation, Begun),
+    _Kept("get", _CONVERSATION, "retrieveConversation", "A conversation.", StoredConversation),
+    _Kept("post", _CONVERSATION, "updateConversation", "Tell something of it.", StoredConversation, Changed),
+    _Kept("delete", _CONVERSATION, "deleteConversation", "Delete it; its responses stay.", Deleted),
+    _Kept("get", f"{_CONVERSATION}/items", "listItems", "What was said in it.", ItemList),
+    _Kept("post", f"{_CONVERSATION}/items", "createItems", "Add items to it.", ItemList, Items),
+    _Kept("delete", f"{_CONVERSATION}/items/{{item}}", "deleteItem", "Take an item out of it.", StoredConversation),
+)
+_REFUSED: Final = ("400", "401", "404", "408", "413", "415", "503")
+
+
+def _kept(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    errors = {status: _answer(_STATUSES[status], known[ErrorBody]) for status in _REFUSED}
+    busy = {"409": _answer("It is being made, or changed, just now.", known[ErrorBody])}
+    for one in _KEPT:
+        operation: dict[str, Any] = {
+            "operationId": one.operation,
+            "summary": one.summary,
+            "parameters": _places(one.path),
+            "responses": {"200": _answer("Done.", known[one.answer]), **errors, **busy},
+        }
+        if one.request is not None:
+            operation["requestBody"] = _body(known[one.request])
+        paths.setdefault(one.path, {})[one.method] = operation
+    # Any item has a type; which fields it has depends on that.
+    item = {"200": {"description": "The item.", "content": {"application/json": {"schema": _OBJECT}}}, **errors}
+    where = f"{_CONVERSATION}/items/{{item}}"
+    paths[where] |= _get("retrieveItem", "An item of it.", item, parameters=_places(where))
+    stream = {"description": "The recorded response.", "content": {"text/event-stream": {"schema": _WORDS}}}
+    paths[streams.PATH] = _get(
+        "followStream", "A recorded response, of any protocol, from an event on.", {"200": stream, **errors, **busy},
+        parameters=[*_places(streams.PATH), _AFTER],
+    )  # fmt: skip
+    return paths
+
+
+_AFTER: Final = {
+    "name": "after", "in": "query", "description": "How many events are left out.",
+    "schema": {"type": "integer", "minimum": 0},
+}  # fmt: skip
+
+
+def _places(path: str) -> list[dict[str, Any]]:
+    """The parameters that a path names."""
+    # An id is never empty, and has no slash.
+    schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+    names = [part.partition("}")[0] for part in path.split("{")[1:]]
+    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 def _about(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     """What is asked of the server itself."""
     refused = {"401": _answer(_STATUSES["401"], known[ErrorBody])}
-    text = {"description": "Counters, in the Prometheus format.", "content": {"text/plain": {"schema": _TEXT}}}
+    text = {"description": "Counters, in the Prometheus format.", "content": {"text/plain": {"schema": _WORDS}}}
     health = {
         "200": _answer("The engine runs.", known[Health]),
         "503": _answer("The engine does not run.", known[Health]),
@@ -203,7 +365,7 @@ def _about(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-_TEXT: Final = {"type": "string"}
+_OBJECT: Final = {"type": "object"}
 
 
 def _get(operation: str, summary: str, responses: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ then make the response. Everything else passes as it is, and is not recorded.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import anyio.to_thread
@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from pipeline import ids
 from pipeline.config import Config
 from pipeline.engines.base import SHUTDOWN
-from pipeline.http import streams
+from pipeline.http import proxy_state, responses, streams
 from pipeline.http.connection import link_of
 from pipeline.http.host import Host, crashed, http_exception, json_response, middleware
 from pipeline.http.serve import FrameWriter, read_body
@@ -31,15 +31,18 @@ from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import downward
 from pipeline.upstream.pool import Pool
-from pipeline.upstream.sessions import Request, Sessions, while_there
+from pipeline.upstream.sessions import MadeSession, Request, Sessions, while_there
+from pipeline.upstream.settings import UpstreamSettings
+from pipeline.upstream.stream import UpstreamStream
 from pipeline.vocabulary import Vocabulary
 from stages import catalog
-from stages.errors import RequestError
+from stages.errors import RequestError, StagesError
 from stages.events import Block, Body, ErrorInput, FailureKind, Head
 from stages.opening import Opening
 from stages.stage import fold
 from stages.upstream.asked import model_of
 from stages.upstream.relay import RELAY
+from store.api import StoreError
 
 PROTOCOLS = {entry.path.removeprefix("/v1"): name for name, entry in catalog.PROTOCOLS.items()}
 """What a path ends in → the protocol of the session that a POST to it is."""
@@ -69,6 +72,7 @@ class Proxy(Host):
         self.how = f"parser {', '.join(parsers)}" if parsers else "relayed"
         self._vocabularies: dict[str, Vocabulary] = {}
         self._sessions = Sessions(config, pool, recorder, self._vocabularies)
+        self.state = responses.State(self)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -93,7 +97,10 @@ class Proxy(Host):
                 await self._session(protocol, scope, receive, send)
         except _Refused as refused:
             await _answer(refused.error, protocol or catalog.protocol_at(path), send)
-        except RequestError as error:
+        except (StoreError, StagesError) as error:
+            if not isinstance(error, RequestError):
+                await responses.unreadable(error)(scope, receive, send)
+                return
             refusal = ErrorInput(_KINDS.get(error.status, "bad_request"), error.message, error.code, error.param)
             await _answer(refusal, protocol or catalog.protocol_at(path), send)
 
@@ -109,12 +116,39 @@ class Proxy(Host):
                 param="model", code="model_not_found", status=404,
             )  # fmt: skip
         wish = self.wish(scope)
-        request = Request(protocol, scope["path"], _target(scope), _headers(scope), body, model)
-        opened = await self._sessions.open(request, upstreams, receive)
-        async with anyio.create_task_group() as tasks:
-            if opened.stream is not None:
-                tasks.start_soon(opened.stream.run)
-            await self.serve(opened.session, scope, receive, send, opened.shadows, wish)
+        async with AsyncExitStack() as held:
+            turn = await self._turn(held, protocol, upstreams[0].settings, body)
+            request = Request(protocol, scope["path"], _target(scope), _headers(scope), body, model, turn)
+            opened = await self._sessions.open(request, upstreams, receive)
+            session = opened.session
+            if isinstance(session, MadeSession):
+                send = _with_limits(send, session.upstream)
+            if turn is not None and turn.background and isinstance(session, MadeSession):
+                self.launch(session, opened.shadows)
+                await held.aclose()
+                await responses.begun(self, session.opening, wish)(scope, receive, send)
+            else:
+                await self.serve(session, scope, receive, send, opened.shadows, wish)
+
+    async def _turn(
+        self, held: AsyncExitStack, protocol: str, settings: UpstreamSettings, body: bytes
+    ) -> responses.Turn | None:
+        """What a request goes on from, where our stages make its response; the upstream knows nothing of that. None:
+        it goes on from something that is not stored here, of an upstream that may have it. Raises RequestError."""
+        spoken = protocol in settings.protocols
+        if protocol != "responses" or (spoken and settings.parser is None):
+            return responses.ALONE
+        try:
+            return await held.enter_async_context(responses.turn(self.state, body))
+        except RequestError:
+            if spoken:
+                return None
+            raise
+
+    def vocabulary(self, model: str | None) -> Vocabulary | None:
+        """The tokenizer of the upstream that serves a model."""
+        upstreams = self.pool.choose(model)
+        return self._vocabularies.get(upstreams[0].settings.tokenizer or "") if upstreams else None
 
     def _models(self) -> str:
         names = [name for upstream in self.pool.upstreams for name in upstream.settings.models]
@@ -162,6 +196,20 @@ class Proxy(Host):
             "store": store.stats() if store is not None else None,
         }
         return json_response(body, 200 if alive else 503)
+
+
+def _with_limits(send: Send, stream: UpstreamStream) -> Send:
+    """Sends the head with what the upstream said of its limits, which is not recorded: it is the moment's."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in stream.limits]
+            known = {name for name, _ in more}
+            own = [item for item in message.get("headers", ()) if item[0] not in known]
+            message = {**message, "headers": [*own, *more]}
+        await send(message)
+
+    return sent
 
 
 class _Refused(Exception):
@@ -260,6 +308,7 @@ def app(proxy: Proxy) -> Starlette:
             Route("/health", proxy.health, methods=["GET"]),
             Route("/metrics", proxy.metrics.answer, methods=["GET"]),
             *streams.routes(proxy),
+            *proxy_state.routes(proxy, Take()),
             Route("/{path:path}", Take()),
         ],
         middleware=middleware(proxy.config),

@@ -22,7 +22,7 @@ from pipeline.engines.stream import waker
 from pipeline.http.connection import link_of
 from pipeline.http.host import Host, error_response, failure_response
 from pipeline.http.live import Held
-from pipeline.http.reading import Reading, error_frames
+from pipeline.http.reading import SERVED, Reading, error_frames
 from pipeline.http.serve import FrameWriter
 from pipeline.http.wishes import START, Place, place_of
 from stages import catalog
@@ -155,7 +155,7 @@ class _Reader:
         """Find the place. Raises RequestError, StoreError."""
         after, own = self._place.after, self._host.parser_of
         try:
-            self._reading = await _in_thread(lambda: Reading(store, self._session, own))
+            self._reading = await self._made(store, lambda: Reading(store, self._session, own))
         except SessionNotFound as error:
             raise _missing(self._unknown()) from error
         self.protocol = self._reading.opening.protocol
@@ -166,6 +166,16 @@ class _Reader:
         assert isinstance(head, Head)
         self._head = head
         self._rest = await self._behind(after, rest) if after else rest
+
+    async def _made(self, store: EventStore, make: Callable[[], Reading]) -> Reading:
+        """A session that has just ended may not be in the store yet, or not all of it: then that is waited for. Raises
+        SessionNotFound and what else a store raises."""
+        state = "open"
+        with contextlib.suppress(SessionNotFound):
+            state = (await _in_thread(lambda: store.read(self._session, *SERVED, about=1))).state
+        if state == "open" and self._held is None:
+            await _in_thread(store.flush)
+        return await _in_thread(make)
 
     def _unknown(self) -> str:
         share = self._host.config.sample

@@ -12,6 +12,7 @@ from pipeline.config import Config
 from pipeline.engines.prompt import Prompt, check_length
 from pipeline.http import plans
 from pipeline.http.plans import Plan
+from pipeline.http.responses import ALONE, Turn
 from pipeline.upstream import asking
 from pipeline.upstream.headers import KeyHeader, turned
 from pipeline.upstream.pool import Sent, Upstream
@@ -32,7 +33,8 @@ RAW: Final = "plain"
 
 
 class Request(NamedTuple):
-    """What a client asked. ``target``: path and query; ``headers``: as they go on."""
+    """What a client asked. ``target``: path and query; ``headers``: as they go on; ``turn``: what it goes on from, as
+    it is stored here; None: that is the upstream's to know, which therefore has to answer itself."""
 
     protocol: str
     path: str
@@ -40,6 +42,7 @@ class Request(NamedTuple):
     headers: list[tuple[str, str]]
     body: bytes
     model: str | None
+    turn: Turn | None = ALONE
 
 
 class Approach(NamedTuple):
@@ -110,7 +113,8 @@ class Approaches:
         serve."""
         plain = await self._plain(request, upstream)
         spoken = request.protocol in upstream.settings.protocols
-        if upstream.settings.parser is not None and not (spoken and request.protocol == "completions"):
+        own = request.turn is None or request.protocol == "completions"
+        if upstream.settings.parser is not None and not (spoken and own):
             parsed = self._for_parser(request, upstream, plain)
             if parsed is not None:
                 return parsed
@@ -126,8 +130,11 @@ class Approaches:
 
     def _planned(self, request: Request, known: Known) -> Plan:
         """The request, understood. Raises RequestError."""
-        model = request.model or known.engine.model
-        return plans.plan(request.protocol, request.body, model, reasoning_field=self._config.reasoning_field)
+        model, turn = request.model or known.engine.model, request.turn or ALONE
+        return plans.plan(
+            request.protocol, request.body, model, before=turn.before, stored=turn.stored,
+            reasoning_field=self._config.reasoning_field,
+        )  # fmt: skip
 
     def _translated(self, request: Request, upstream: Upstream, plain: Approach) -> Approach:
         """The request in another protocol. Raises RequestError where there is none that could carry it."""

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.channels import Tap
 from pipeline.recorder import SessionRecorder
 from pipeline.upstream.client import Exchange
-from pipeline.upstream.headers import recorded_response
+from pipeline.upstream.headers import limits, recorded_response
 from pipeline.vocabulary import Vocabulary
 from stages.events import AbortInput, Block, Body, End, ErrorInput, Frame, Head, Input, Semantic
 from stages.opening import Opening
@@ -48,12 +48,15 @@ class Reader:
         """The response is compressed: it is kept, but not read."""
         self.failed: ErrorInput | None = None
         """Why the response cannot be taken any further."""
+        self.limits: list[tuple[str, str]] = []
+        """Headers that tell a client how much it may ask, and when again."""
         self.withheld: tuple[tuple[str, str], ...] = ()
         """Headers of the response that are not recorded, but are the client's."""
 
     def head(self, exchange: Exchange) -> list[Frame]:
         """The response has begun: its head as it is recorded."""
         recorded = recorded_response(exchange.headers)
+        self.limits = limits(exchange.headers)
         self.withheld = tuple(item for item in exchange.headers if item not in recorded)
         self._streams, self.opaque = is_event_stream(exchange.headers), is_encoded(exchange.headers)
         if self.opaque:

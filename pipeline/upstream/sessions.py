@@ -37,18 +37,29 @@ from stages.upstream.inputs import INPUTS
 from stages.upstream.relay import RELAY
 
 log = logging.getLogger("playhead.upstream")
-__all__ = ["Opened", "Request", "Sessions", "while_there"]
+__all__ = ["MadeSession", "Opened", "Request", "Sessions", "while_there"]
 
 T = TypeVar("T")
 REFUSALS: Final = frozenset((400, 422))
 """With these a server may refuse a field that it does not know."""
 
 
-class Opened(NamedTuple):
-    """A session to serve. ``stream``: to be run beside it; ``shadows``: the parsers that look at it by default."""
+class MadeSession(Session):
+    """A session whose response our stages make, and the stream that it reads, which runs with it."""
 
-    session: Session | RelaySession
-    stream: UpstreamStream | None
+    upstream: UpstreamStream
+
+    async def run(self) -> None:
+        """See Session."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.upstream.run)
+            await super().run()
+
+
+class Opened(NamedTuple):
+    """A session to serve. ``shadows``: the parsers that look at it by default."""
+
+    session: MadeSession | RelaySession
     shadows: tuple[str, ...]
 
 
@@ -100,6 +111,7 @@ class Sessions:
             engine=approach.known.engine,
             tokenizer=TokenizerFacts() if vocabulary is None else vocabulary.facts,
             headers=dict(recorded(request.headers)),
+            conversation="" if request.turn is None else request.turn.conversation,
             upstream=UpstreamFacts(
                 name=upstream.name, url=where.origin, path=where.path(approach.path), depth=approach.depth,
                 why=approach.why, relayed=approach.plan is None, taken_out=approach.taken_out, lost=approach.lost,
@@ -127,7 +139,7 @@ class Sessions:
         reader = Reader(opening, recorder, decoder, inputs, vocabulary)
         session = RelaySession(opening, request.path, answer, reader, recorder)
         readable = inputs is not None and (vocabulary is not None or approach.depth == "text")
-        return Opened(session, None, (opening.parser,) if readable else ())
+        return Opened(session, (opening.parser,) if readable else ())
 
     def _parsed(self, request: Request, began: _Began, upstream: Upstream, approach: Approach, ask: Asked) -> Opened:
         opening = self._opening(request, began, upstream, approach)
@@ -141,11 +153,12 @@ class Sessions:
         reader = Reader(opening, recorder, decoder, inputs, self._vocabulary(upstream))
         stream = UpstreamStream(ask, reader, Stops(stop_watch(opening, layers), approach.ask.n), approach.prompt)
         wanted = None if approach.plan is None else approach.plan.keep_alive
-        session = Session(
+        session = MadeSession(
             opening, layers, stream, recorder, commit_after=self._config.commit_after,
             keep_alive=self._config.keep_alive if wanted is None else wanted,
         )  # fmt: skip
-        return Opened(session, stream, ())
+        session.upstream = stream
+        return Opened(session, ())
 
     # --- asking -----------------------------------------------------------------------------------------------------
 

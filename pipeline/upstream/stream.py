@@ -174,6 +174,11 @@ class UpstreamStream:
             self._running.cancel()
         self._inbox.close()
 
+    @property
+    def limits(self) -> list[tuple[str, str]]:
+        """Headers of the response that tell a client how much it may ask; none before there is one."""
+        return self._reader.limits
+
     def causes(self, events: Sequence[Input]) -> list[int]:
         """Where inputs come from: numbers of the upstream's frames; -1 for what is not the upstream's. Asked for in the
         order in which they were received, once."""

@@ -25,7 +25,7 @@ _SAID: Final = ("temperature", "top_p")
 """Called alike everywhere; a client that gives one the protocol's default means that, and not the upstream's own."""
 _DROPPED: Final[dict[str, tuple[str, ...]]] = {
     "chat": (),
-    "responses": ("truncation", "max_tool_calls", "prompt", "context_management", "moderation", "top_logprobs"),
+    "responses": ("truncation", "max_tool_calls", "prompt", "context_management", "moderation"),
     "messages": (
         "betas", "cache_control", "context_management", "diagnostics", "inference_geo", "service_tier", "speed",
     ),
@@ -72,7 +72,7 @@ def outward(protocol: str, body: bytes, plan: Plan, to: str, model: str | None, 
     wants one. Raises RequestError (400) for what would change what the answer means."""
     assert plan.chat is not None  # a conversation
     wire = as_object(value_of(body))
-    before = _before(protocol, wire, plan)
+    before = (*_before(protocol, wire, plan),)
     made, lost = _made(plan.chat, wire, to, model, cap, official=False)
     bare, more = _made(plan.chat, wire, to, model, cap, official=True)
     encoded, plainly = _encode(made), _encode(bare)

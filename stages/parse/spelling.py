@@ -13,18 +13,18 @@ NUMBER: Final = "{i}"
 class Spelling:
     """``opens call { between call } closes``.
 
-    ``call``: what stands before the name, between the name and the arguments (JSON), and behind them; ``token``: only
-    for vocabularies that have this token.
+    ``call``: what stands before the name, between the name and the arguments (JSON), and behind them; ``between``:
+    None: there is one call at most; ``token``: only for vocabularies that have this token.
     """
 
     call: tuple[str, str, str]
     opens: str = ""
-    between: str = ""
+    between: str | None = ""
     closes: str = ""
     token: str = ""
 
 
-def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str = "\n") -> Spelling:
+def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str | None = "\n") -> Spelling:
     """A JSON object a call, each between markers of its own."""
     return Spelling((f'{opener}{{"name": "', f'", "{arguments}": ', f"}}{closer}"), between=between)
 

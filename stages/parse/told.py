@@ -9,7 +9,8 @@
 
 Ranges (``src``) count the bytes of what was told, in its order: they partition it, as those of a parser partition what
 the model wrote. A call that broke off carries a fault, as any parser's. Under the policy ``whole`` a call is told when
-it is complete; one that never is, is the fault alone.
+it is complete; one that never is, is the fault alone. A text that is told inside a call (servers do that) comes behind
+the call's end, because no protocol can write it where it was.
 
 TokensInput says nothing here: what a model wrote is for the parser of its format.
 """
@@ -55,13 +56,14 @@ _DETAIL: Final = "the upstream does not say that it is complete"
 
 
 class ToldChoice(msgspec.Struct):
-    """A choice so far. ``pos``: bytes told; ``call``: the open one, -1 for none; ``start``: where it begins; ``name``:
-    its name; ``held``: its events, under the policy ``whole``."""
+    """A choice so far. ``pos``: bytes told; ``call``: the open one, -1 for none; ``start``: where it begins; ``held``:
+    its events, under the policy ``whole``; ``texts``: those inside it."""
 
     pos: int = 0
     call: int = -1
     start: int = 0
     held: tuple[CallStart | CallArguments, ...] = ()
+    texts: tuple[Reasoning | Content | Refusal, ...] = ()
     finished: bool = False
 
 
@@ -134,8 +136,10 @@ class ToldMachine:
         if isinstance(event, Tokens):
             out.append(event)
         elif isinstance(event, Reasoning | Content | Refusal):
-            self._break(event.choice, choice, out)
-            out.append(msgspec.structs.replace(event, src=choice.take(event.text)))
+            if choice.call < 0:
+                out.append(choice.owned(event))
+            else:
+                choice.texts.append(event)
         else:
             self._call(event, choice, out)
 
@@ -151,7 +155,7 @@ class ToldMachine:
         elif event.complete:
             out += choice.held
             out.append(event)
-            choice.close()
+            choice.close(out)
         else:
             self._break(event.choice, choice, out)
 
@@ -172,7 +176,7 @@ class ToldMachine:
         else:
             out.append(Fault(index, FaultCode.UNCLOSED_CALL, src, detail=_DETAIL))
             out.append(CallEnd(index, choice.call, False))
-        choice.close()
+        choice.close(out)
 
     def _finish(self, event: FinishInput, out: list[Semantic]) -> None:
         if not 0 <= event.choice < len(self._choices) or self._choices[event.choice].finished:
@@ -192,14 +196,14 @@ class ToldMachine:
 class _Choice:
     """See ToldChoice."""
 
-    __slots__ = ("call", "finished", "held", "pos", "start")
+    __slots__ = ("call", "finished", "held", "pos", "start", "texts")
 
     def __init__(self, state: ToldChoice) -> None:
         self.pos, self.call, self.start, self.finished = state.pos, state.call, state.start, state.finished
-        self.held = list(state.held)
+        self.held, self.texts = list(state.held), list(state.texts)
 
     def snapshot(self) -> ToldChoice:
-        return ToldChoice(self.pos, self.call, self.start, tuple(self.held), self.finished)
+        return ToldChoice(self.pos, self.call, self.start, tuple(self.held), tuple(self.texts), self.finished)
 
     def take(self, text: str) -> tuple[int, int]:
         """The range of the next text."""
@@ -207,10 +211,16 @@ class _Choice:
         self.pos += len(text.encode("utf-8", "surrogatepass"))
         return start, self.pos
 
-    def close(self) -> None:
+    def close(self, out: list[Semantic]) -> None:
         """No call is open any more."""
         self.call = -1
         self.held.clear()
+        out += map(self.owned, self.texts)
+        self.texts.clear()
+
+    def owned(self, event: Reasoning | Content | Refusal) -> Reasoning | Content | Refusal:
+        """The text, with the next range."""
+        return msgspec.structs.replace(event, src=self.take(event.text))
 
 
 class Told:

@@ -83,13 +83,14 @@ class ToldInputsMachine:
         state = self._state
         if state.over:
             return
+        if isinstance(event, AbortInput):
+            state.over = True
+            out.append(event)
+            return
         said: list[Semantic] = []
         self._decoder.step(event, said)
         for one in said:
             self._said(one, out)
-        if isinstance(event, AbortInput):
-            state.over = True
-            out.append(event)
 
     def _said(self, event: Semantic, out: list[Input]) -> None:
         state = self._state

@@ -30,6 +30,7 @@ Playhead = Callable[..., Result]
 
 
 def _scripts(request: EngineRequest) -> list[list[Any]]:
+    assert request.conversation is not None
     asked = str(request.conversation.messages[-1]["content"])
     return [SAID[asked]] * request.n
 

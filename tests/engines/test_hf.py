@@ -13,7 +13,9 @@ import torch
 
 from pipeline.engines.base import FAILED, EngineLoadError, EngineRequest, Sampling
 from pipeline.engines.hf import HfEngine
+from stages.constraint import Constraint, Json, Literal, OneOf
 from stages.events import (
+    Echo,
     ErrorInput,
     FinishInput,
     Input,
@@ -23,6 +25,7 @@ from stages.events import (
     TokensInput,
     UsageInput,
 )
+from stages.parse.formats.plain import PLAIN
 from tests.support.engines import ask, collect, collect_all, conversation, drain, ids, tokens, written
 
 pytestmark = [pytest.mark.model, pytest.mark.anyio]
@@ -64,7 +67,8 @@ def test_facts(loaded: HfEngine) -> None:
     assert (facts.kind, facts.model, facts.dtype) == ("hf", "SmolLM2-135M-Instruct", "float32")
     assert facts.max_tokens == CONTEXT
     assert facts.fingerprint is not None
-    assert set(facts.versions) == {"torch", "transformers", "tokenizers"}
+    assert set(facts.versions) == {"torch", "transformers", "tokenizers", "llguidance"}
+    assert facts.constrains
     assert loaded.tokenizer.eos == (EOS,)
     assert loaded.tokenizer.special["<|im_start|>"] == 1
     assert loaded.template is not None
@@ -195,6 +199,32 @@ async def test_logprobs_are_of_the_raw_logits(engine: HfEngine) -> None:
     assert tokens(await collect(engine, ask(**asked)))[0].logprobs == ()
 
 
+async def test_an_echo_has_the_logprobs_of_the_prompt(engine: HfEngine) -> None:
+    """Those of one pass over all of it, however it was cut into chunks; a prompt of one token has none."""
+    model, tokenizer = model_and_tokenizer(engine)
+    text = "The tide comes in twice a day. " * 17
+    prompt = tuple(tokenizer(text)["input_ids"])
+    assert 128 < len(prompt) < CONTEXT - 1
+    request = EngineRequest(
+        session="s", conversation=None, sampling=Sampling(max_tokens=2, temperature=0), prompts=(text, (1,), prompt),
+        echo=True, logprobs=2, n=3,
+    )  # fmt: skip
+    inputs = await collect(engine, request)
+    told, one, again = (event for event in inputs if isinstance(event, Echo))
+    with torch.inference_mode():
+        want = model(torch.tensor([prompt])).logits[0].float().log_softmax(-1)
+    assert (told.text, again.text, told.first) == (text, text, tokenizer.decode(prompt[:1]).encode())
+    assert [entry.id for entry in told.logprobs] == [*prompt[1:]]
+    for entry, row in zip(told.logprobs, want, strict=False):
+        assert entry.logprob == pytest.approx(float(row[entry.id]), abs=1e-3)
+        assert [top.logprob for top in entry.top] == pytest.approx(row.topk(2).values.tolist(), abs=1e-3)
+    assert told.logprobs == again.logprobs
+    assert (one.text, one.first, one.logprobs) == ("<|im_start|>", b"<|im_start|>", ())
+    # Text and ids of the same prompt go on alike, whatever was between them.
+    assert ids(inputs, 0) == ids(inputs, 2)
+    assert inputs[-1] == UsageInput(2 * len(prompt) + 1, 6)
+
+
 async def test_sampling_parameters_act(engine: HfEngine) -> None:
     greedy = ids(await collect(engine, ask(temperature=0.0, max_tokens=4)))
     wild: dict[str, Any] = {"max_tokens": 4, "temperature": 1.5, "seed": 1}
@@ -224,6 +254,39 @@ async def test_sampling_parameters_act(engine: HfEngine) -> None:
 
 
 # --- ends and refusals ----------------------------------------------------------------------------------------------
+
+
+async def test_a_constraint_leaves_what_it_allows_and_logprobs_are_of_all(engine: HfEngine) -> None:
+    """Greedy takes the likeliest of two words, neither of which is the model's own first choice."""
+    held = Constraint(OneOf((Literal("Danube, Rhine"), Literal("Zambezi"))), PLAIN)
+    [*inputs] = await collect(engine, ask(temperature=0.0, constraint=held, logprobs=1))
+    assert written(inputs) in (b"Danube, Rhine<|im_end|>", b"Zambezi<|im_end|>")
+    assert [event.reason for event in inputs if isinstance(event, FinishInput)] == ["eos"]
+    first = tokens(inputs)[0].logprobs[0]
+    assert first.top[0].id != first.id
+    assert first.top[0].logprob > first.logprob
+    free = tokens(await collect(engine, ask(temperature=0.0, max_tokens=1, logprobs=1)))
+    assert free[0].logprobs[0].top == first.top
+
+
+async def test_a_constraint_beside_other_wishes(engine: HfEngine) -> None:
+    held = Constraint(Literal("Rhine"), PLAIN)
+    # Nothing but the end may follow: more tokens cannot be had.
+    assert written(await collect(engine, ask(constraint=held, min_tokens=40))) == b"Rhine<|im_end|>"
+    # A stop token ends it where it is complete.
+    stopped = await collect(engine, ask(constraint=held, stop_token_ids=(0,), logit_bias={0: 100.0}))
+    assert written(stopped) == b"Rhine<|endoftext|>"
+    # Not before, whatever the bias.
+    assert ids(await collect(engine, ask(constraint=held, max_tokens=1, logit_bias={EOS: 100.0})))[0] != EOS
+    forced = await collect(engine, ask(constraint=held, forced_text="Elbe"))
+    assert written(forced) == b"Elbe<|im_end|>"
+    [refused] = await collect(engine, ask(constraint=held, ignore_eos=True))
+    assert isinstance(refused, ErrorInput)
+    assert (refused.kind, refused.param) == ("bad_request", "ignore_eos")
+    wrong = Constraint(Json({"not": {}}, "response_format.json_schema.schema"), PLAIN)
+    [refused] = await collect(engine, ask(constraint=wrong))
+    assert isinstance(refused, ErrorInput)
+    assert (refused.code, refused.param) == ("unsupported_schema", "response_format.json_schema.schema")
 
 
 async def test_the_context_ends_a_choice_and_refuses_a_prompt(engine: HfEngine) -> None:

@@ -6,17 +6,19 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest
+from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest, Sampling
 from pipeline.engines.loop import EngineLoop, Sampled
 from pipeline.engines.prompt import Prepared, Prompt
 from pipeline.engines.stream import UNREAD
 from stages.errors import RequestError
 from stages.events import (
+    Echo,
     ErrorInput,
     FinishInput,
     Input,
@@ -24,6 +26,7 @@ from stages.events import (
     PromptInput,
     ScheduledInput,
     TokenLogprob,
+    TokensInput,
     UsageInput,
 )
 from tests.support.engines import ask, drain, ids
@@ -57,13 +60,19 @@ class Counter:
 
     def prepare(self, request: EngineRequest) -> list[Prepared]:
         self.prepare_hook(request)
-        return [Prepared(Prompt(tuple(range(PROMPT)), "tail"), range(request.n))]
+        if request.conversation is not None:
+            return [Prepared(Prompt(tuple(range(PROMPT)), "tail"), range(request.n))]
+        each = request.n // len(request.prompts)
+        return [
+            Prepared(Prompt(tuple(map(int, text)), "tail", str(text)), range(number * each, (number + 1) * each))
+            for number, text in enumerate(request.prompts)
+        ]
 
     def attached(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def begin(self, request: EngineRequest, prepared: Prepared) -> Counting:
-        return Counting(self, request)
+        return Counting(self, request, prepared)
 
     def made_pass(self, session: str) -> None:
         self.begun.release()
@@ -75,23 +84,25 @@ class Counter:
 
 
 class Counting:
-    """The work of one request."""
+    """The work of one prompt."""
 
-    def __init__(self, backend: Counter, request: EngineRequest) -> None:
+    def __init__(self, backend: Counter, request: EngineRequest, prepared: Prepared) -> None:
         self.backend = backend
         self.request = request
+        self.prepared = prepared
         self.computed = 0
 
     def prefill(self) -> tuple[int, int]:
         self.backend.made_pass(self.request.session)
-        self.computed += CHUNK
-        return self.computed - CHUNK, self.computed
+        begin = self.computed
+        self.computed = min(begin + CHUNK, len(self.prepared.prompt.ids))
+        return begin, self.computed
 
     def logprobs(self) -> list[TokenLogprob]:
-        return []
+        return [TokenLogprob(token, self.backend.pieces[token], -0.5) for token in self.prepared.prompt.ids[1:]]
 
     def samplers(self) -> list[Digits]:
-        return [Digits(self.backend, self.request.session) for _ in range(self.request.n)]
+        return [Digits(self.backend, self.request.session) for _ in self.prepared.choices]
 
 
 class Digits:
@@ -172,6 +183,57 @@ async def test_requests_share_iterations_and_a_prefill_takes_one_chunk_of_each()
     # One pass of a was under way. Then an iteration is one token of each live choice and one chunk of one prefill:
     # b's three chunks first, then c's beside b's tokens.
     assert after.startswith("a" + "ababab" + "abcabcabc" + "abcac")
+
+
+def raw(*prompts: str, n: int = 1, **fields: Any) -> EngineRequest:
+    """Prompts of digits, which are their ids."""
+    sampling = Sampling(max_tokens=fields.pop("max_tokens", 2))
+    return EngineRequest(
+        session="s", conversation=None, sampling=sampling, prompts=prompts, n=n * len(prompts), **fields
+    )
+
+
+async def test_prompts_are_admitted_together_and_worked_on_one_after_the_other() -> None:
+    seen: list[Input] = []
+
+    def watch(event: Input) -> str | None:
+        seen.append(event)
+        # The first choice of the second prompt stops on its first token.
+        return "!" if isinstance(event, TokensInput) and event.choice == 2 else None
+
+    async with running(Counter()) as loop:
+        inputs = await drain(loop.submit(raw("123", "45", n=2, echo=True, watch=watch)))
+    assert [event for event in inputs if not isinstance(event, TokensInput)] == [
+        PromptInput((1, 2, 3), "tail", 3),
+        PromptInput((4, 5), "tail", 2),
+        ScheduledInput(),
+        PrefillInput(0, 2),
+        PrefillInput(2, 3),
+        Echo(0, "123"),
+        FinishInput(0, "length"),
+        FinishInput(1, "length"),
+        PrefillInput(0, 2),
+        Echo(1, "45"),
+        FinishInput(2, "stop", "!"),
+        FinishInput(3, "length"),
+        UsageInput(5, 2 + 2 + 1 + 2),
+    ]
+    assert [event.choice for event in inputs if isinstance(event, TokensInput)] == [0, 1, 0, 1, 2, 3, 3]
+    # The watch is told all of it, in order.
+    assert seen == inputs
+
+
+async def test_a_prompt_alone_is_told_back_and_nothing_is_written() -> None:
+    async with running(Counter()) as loop:
+        inputs = await drain(loop.submit(raw("123", "4", n=2, echo=True, logprobs=0, max_tokens=0)))
+        assert loop.steps == 2 + 1
+    two, three = (TokenLogprob(token, b"%d" % token, -0.5) for token in (2, 3))
+    assert [event for event in inputs if isinstance(event, Echo)] == [
+        Echo(0, "123", b"1", (two, three)),
+        Echo(1, "4", b"4"),
+    ]
+    assert [event.choice for event in inputs if isinstance(event, FinishInput)] == [0, 1, 2, 3]
+    assert inputs[-1] == UsageInput(4, 0)
 
 
 async def test_abort_stops_within_one_step_and_releases_the_request() -> None:

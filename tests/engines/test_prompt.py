@@ -220,6 +220,55 @@ def test_prepare_checks_lengths_and_ids() -> None:
     assert (too_long.value.param, too_long.value.code) == ("messages", "context_length_exceeded")
 
 
+def raw(*prompts: Any, n: int = 1, context: int = 50, special: bool = True, **sampling: Any) -> Any:
+    """What is made of raw prompts. An id is a byte, 257 to 259 are the markers."""
+    request = EngineRequest(
+        session="s", conversation=None, sampling=Sampling(**sampling), prompts=prompts, n=n * len(prompts),
+        special=special,
+    )  # fmt: skip
+    return prepare(BYTE_LEVEL, request, FACTS, pieces=piece_table(BYTE_LEVEL), vocabulary=260, context=context)
+
+
+def test_raw_prompts_are_text_or_ids() -> None:
+    text, tokens = raw("hé<think>", (104, 0xC3, 257, 98), n=2)
+    assert text.prompt == ((104, 0xC3, 0xA9, 259), "hé<think>", "hé<think>")
+    # What is no text is told as far as it can be, special tokens too.
+    end = "<|im_end|>" if FACTS.special["<|im_end|>"] == 257 else "<|im_start|>"
+    assert tokens.prompt == ((104, 0xC3, 257, 98), f"h\ufffd{end}b", f"h\ufffd{end}b")
+    assert (text.choices, tokens.choices) == (range(0, 2), range(2, 4))
+    assert raw("a", forced_ids=(1, 2))[0].forced == (1, 2)
+
+
+def test_a_raw_prompt_that_cannot_be_served_is_named() -> None:
+    with pytest.raises(RequestError, match=r"token id 260 is outside the vocabulary of 260") as caught:
+        raw("a", (1, 260))
+    assert caught.value.param == "prompt[1]"
+    with pytest.raises(RequestError, match="token id 260") as caught:
+        raw((260,))
+    assert caught.value.param == "prompt"
+    with pytest.raises(RequestError, match="the prompt has 50 tokens, but this model holds 50") as caught:
+        raw("a", "b" * 50)
+    assert (caught.value.param, caught.value.code) == ("prompt[1]", "context_length_exceeded")
+    # Nothing is written: the prompt may fill the context.
+    assert len(raw("b" * 50, max_tokens=0)[0].prompt.ids) == 50
+    with pytest.raises(RequestError, match="the prompt has 51 tokens"):
+        raw("b" * 51, max_tokens=0)
+
+
+def test_the_tokenizers_own_special_tokens_come_first_where_they_may() -> None:
+    tokenizer = byte_level()
+    begin = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    tokenizer.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", begin)]
+    )
+    for special, want in ((True, (begin, 97)), (False, (97,))):
+        request = EngineRequest(session="s", conversation=None, sampling=Sampling(), prompts=("a",), special=special)
+        (made,) = prepare(tokenizer, request, FACTS, pieces=[], vocabulary=260, context=50)
+        assert made.prompt.ids == want
+        # The text is what was asked.
+        assert made.prompt.text == "a"
+
+
 def test_the_detokenizer_releases_whole_characters_and_no_special_tokens() -> None:
     pieces = [b"a", *(bytes([byte]) for byte in EMOJI.encode()), b"<|im_end|>", b"\xff", b"\xe2"]
     detokenizer = Detokenizer({4})

@@ -10,12 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
-from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineLoadError
+from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineLoadError, EngineRequest, Sampling
 from pipeline.engines.scripted import BATCH, ScriptedEngine
 from pipeline.engines.scripts import Scripts, Step, read_scripts
 from pipeline.engines.toy import CHATML, ToyTokenizer, rendered
 from stages.errors import RequestError
 from stages.events import (
+    Echo,
     ErrorInput,
     FinishInput,
     Input,
@@ -57,6 +58,60 @@ async def test_the_inputs_of_a_request_in_order() -> None:
     ]
 
 
+def raw(*prompts: Any, n: int = 1, **fields: Any) -> EngineRequest:
+    """A request with raw prompts; what EngineRequest does not have goes to Sampling."""
+    own = {name: fields.pop(name) for name in ("echo", "logprobs", "watch") if name in fields}
+    return EngineRequest(
+        session="s", conversation=None, sampling=Sampling(**fields), prompts=prompts, n=n * len(prompts), **own
+    )
+
+
+async def test_several_raw_prompts() -> None:
+    async with ScriptedEngine([["a"], ["b"], ["c"], ["d"]]) as engine:
+        inputs = await collect(engine, raw("Tides?", (84, 256), n=2, echo=True))
+    tide, rest = TOY.token(b"Tide"), TOY.token(b"s?")
+    assert inputs[:7] == [
+        PromptInput((tide, rest), "Tides?", 2),
+        PromptInput((84, 256), "T<|im_start|>", 2),
+        ScheduledInput(),
+        PrefillInput(0, 2),
+        PrefillInput(0, 2),
+        Echo(0, "Tides?"),
+        Echo(1, "T<|im_start|>"),
+    ]
+    assert [written(inputs, choice) for choice in range(4)] == [b"%c<|im_end|>" % letter for letter in b"abcd"]
+    assert inputs[-1] == UsageInput(4, 8)
+
+
+async def test_an_echo_has_logprobs_where_they_are_asked_for() -> None:
+    async with ScriptedEngine([["a"]]) as engine:
+        inputs = await collect(engine, raw("Tides? No", echo=True, logprobs=2, max_tokens=0))
+    [echo] = [event for event in inputs if isinstance(event, Echo)]
+    assert (echo.text, echo.first) == ("Tides? No", b"Tide")
+    assert [(entry.piece, len(entry.top)) for entry in echo.logprobs] == [(b"s? N", 2), (b"o", 2)]
+    assert inputs[-2:] == [FinishInput(0, "length"), UsageInput(3, 0)]
+
+
+async def test_raw_prompts_that_cannot_be_served() -> None:
+    async with ScriptedEngine([["a"]], context=3) as engine:
+        for prompts, param, code in (
+            (("Tides? 1234",), "prompt", "context_length_exceeded"),
+            (("a", (5, 1 << 40)), "prompt[1]", None),
+        ):
+            [error] = await collect(engine, raw(*prompts))
+            assert isinstance(error, ErrorInput)
+            assert (error.kind, error.param, error.code) == ("bad_request", param, code)
+
+
+async def test_the_default_script_quotes_each_prompt() -> None:
+    async with ScriptedEngine() as engine:
+        inputs = await collect(engine, raw("high tide", (1, 2), n=2))
+    said = [written(inputs, choice).decode() for choice in range(4)]
+    assert said == [
+        f"This is the scripted engine. You said: {what}<|im_end|>" for what in ("high tide",) * 2 + ("1, 2",) * 2
+    ]
+
+
 async def test_markers_in_a_text_are_tokens_of_their_own() -> None:
     [step, _] = tokens(await play(["<think>why</think>"]))
     assert step.pieces == (b"<think>", b"why", b"</think>")
@@ -95,7 +150,11 @@ async def test_choices_take_turns_and_scripts_go_round() -> None:
 
 
 async def test_a_function_chooses_by_request() -> None:
-    async with ScriptedEngine(lambda request: [[str(request.conversation.messages[0]["content"])]]) as engine:
+    def scripts(request: EngineRequest) -> list[list[Step]]:
+        assert request.conversation is not None
+        return [[str(request.conversation.messages[0]["content"])]]
+
+    async with ScriptedEngine(scripts) as engine:
         assert written(await collect(engine, ask("echo this"))) == b"echo this<|im_end|>"
 
 

@@ -243,6 +243,23 @@ def test_another_protocols_request_is_put_in_the_chat_protocols_words() -> None:
     }  # fmt: skip
 
 
+def test_how_much_to_think_is_told_whatever_the_protocol() -> None:
+    """A parser may look for reasoning only where the template was told to begin it."""
+    turns = [{"role": "user", "content": "hi"}]
+    off: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": turns, "thinking": {"type": "disabled"}}
+    asking: dict[str, dict[str, Any]] = {
+        "responses": {"model": "m", "input": "hi", "reasoning": {"effort": "none"}},
+        "messages": off,
+        "chat": {"model": "m", "messages": turns, "reasoning_effort": "none"},
+    }
+    for protocol, request in asking.items():
+        asked, _ = question(THREE, opening(request, protocol=protocol))
+        assert asked["request"]["reasoning_effort"] == "none", protocol
+    # What another server takes may be no request to ours: then it is told without.
+    asked, _ = question(THREE, opening({**off, "messages": []}, protocol="messages"))
+    assert "reasoning_effort" not in asked["request"]
+
+
 def test_ids_without_bytes_are_not_supported() -> None:
     session: list[Input] = [PromptInput((1,), "", 1), msgspec.structs.replace(step("x"), pieces=())]
     _, failed = run(stage("echo"), "semantic", opening(), session, range(99))

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
 import openai
 import pytest
 
 from pipeline.http.auth import BadKeys, keys_in
+from stages.catalog import PROTOCOLS
+from tests.support.sdks import claude
 from tests.support.server import MESSAGES, Running, serve
 from tests.support.tree import ROOT
 
@@ -70,12 +73,25 @@ def test_others_get_the_protocols_error(locked: Running, headers: dict[str, str]
     assert not any(key in refused.text for key in KEYS)
 
 
+def test_others_get_the_error_of_messages(locked: Running) -> None:
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        refused = _ask(locked, {"x-api-key": "nobody"}, path)
+        assert (refused.status_code, refused.headers["x-should-retry"]) == (401, "false")
+        told = refused.json()
+        assert (told["type"], told["error"]["type"]) == ("error", "authentication_error")
+        assert "API key" in told["error"]["message"]
+
+
 def test_the_sdk_says_so(locked: Running) -> None:
     with locked.client() as client, pytest.raises(openai.AuthenticationError):
         locked.create(client)
+    with claude(locked) as client, pytest.raises(anthropic.AuthenticationError):
+        client.messages.count_tokens(model=locked.model, messages=MESSAGES)
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/openapi.json", "/nothing", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/openapi.json", "/nothing", *(entry.path for entry in PROTOCOLS.values())]
+)
 def test_only_health_is_open(locked: Running, path: str) -> None:
     assert locked.http.get(path).status_code == 401
     assert locked.http.get("/health").status_code == 200

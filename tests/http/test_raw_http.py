@@ -98,6 +98,17 @@ def test_it_is_refused(impatient: Running, name: str) -> None:
     assert told in error["message"]
 
 
+@pytest.mark.parametrize("name", ["a bad chunk", "a length below 0", "a header without a colon", "a long header",
+                                  "headers without an end"])  # fmt: skip
+def test_it_is_refused_in_the_words_of_its_path(impatient: Running, name: str) -> None:
+    sent, status, told = REFUSED[name]
+    got, _, body = _ask(impatient, sent.replace(b"/v1/chat/completions", b"/v1/messages?beta=true"))
+    assert got == status
+    error = json.loads(body)
+    assert (error["type"], error["error"]["type"]) == ("error", "invalid_request_error")
+    assert told in error["error"]["message"]
+
+
 SERVED: dict[str, bytes] = {
     "no host": b"GET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n",
     "HTTP/1.0": b"GET /v1/models HTTP/1.0\r\n\r\n",

@@ -130,5 +130,6 @@ def test_whatever_comes_is_read(values: list[Any]) -> None:
     for cut in range(len(chunks) + 1):
         machine = DECODER.start(opening_of(chunks))
         first = fold(machine, chunks[:cut])
-        resumed = DECODER.resume(opening_of(chunks), machine.snapshot())
+        state: Any = machine.snapshot()
+        resumed = DECODER.resume(opening_of(chunks), state)
         assert first + fold(resumed, [*chunks[cut:], End()]) == semantic_of([*chunks, End()])

@@ -18,6 +18,7 @@ from stages.events import (
     ErrorChunk,
     Failure,
     Finish,
+    FinishReason,
     Frame,
     Semantic,
     Start,
@@ -49,7 +50,7 @@ def parts(chunks: list[Any]) -> list[tuple[int, str]]:
 
 
 def test_golden_g07() -> None:
-    events = [
+    events: list[Semantic] = [
         Start(0, 3), Tokens(0, (1,)), Content(0, "Blue", (0, 4)), Tokens(0, (2,)), Content(0, " sky", (4, 8)),
         Finish(0, "length"), Usage(3, 2), End(),
     ]  # fmt: skip
@@ -63,7 +64,7 @@ def test_golden_g07() -> None:
 
 def test_golden_g08() -> None:
     """The golden packs a step's arrays with its text. We send them first, on an empty text, as in chat."""
-    events = [
+    events: list[Semantic] = [
         Start(0, 2),
         ECHO,
         Tokens(0, (7,), (IS,)),
@@ -80,7 +81,14 @@ def test_golden_g08() -> None:
 
 
 def test_a_whole_answer_is_the_stream_joined() -> None:
-    events = [Start(0, 2), ECHO, Tokens(0, (7,), (IS,)), Content(0, " is", (0, 3)), Finish(0, "stop", "!"), End()]
+    events: list[Semantic] = [
+        Start(0, 2),
+        ECHO,
+        Tokens(0, (7,), (IS,)),
+        Content(0, " is", (0, 3)),
+        Finish(0, "stop", "!"),
+        End(),
+    ]
     (answer,) = wires(chunks_of(Ask(echo=True, logprobs=True, top_logprobs=1), events))
     assert answer["object"] == "text_completion"
     assert answer["choices"] == [
@@ -101,7 +109,7 @@ def test_a_whole_answer_is_the_stream_joined() -> None:
 
 def test_a_prompt_is_told_to_each_of_its_choices() -> None:
     ask = Ask(stream=True, n=4, prompts=2, echo=True, return_token_ids=True)
-    events = [
+    events: list[Semantic] = [
         *(Start(choice, 2 + choice // 2, 0, ((1, 2), (), (3,), ())[choice]) for choice in range(4)),
         Echo(0, "one"), Tokens(1, (9,)), Content(1, "x", (0, 1)), Echo(1, "two"), Content(3, "y", (0, 1)),
     ]  # fmt: skip
@@ -112,7 +120,13 @@ def test_a_prompt_is_told_to_each_of_its_choices() -> None:
 
 
 def test_without_echo_the_prompt_ids_are_on_the_first_chunk_of_a_choice() -> None:
-    events = [Start(0, 2, 0, (1, 2)), Start(1, 2), Tokens(1, (8,)), Content(1, "x", (0, 1)), Finish(0, "length")]
+    events: list[Semantic] = [
+        Start(0, 2, 0, (1, 2)),
+        Start(1, 2),
+        Tokens(1, (8,)),
+        Content(1, "x", (0, 1)),
+        Finish(0, "length"),
+    ]
     chunks = wires(chunks_of(Ask(stream=True, n=2, return_token_ids=True), events))
     shown = [(choice["index"], choice.get("prompt_token_ids")) for chunk in chunks for choice in chunk["choices"]]
     assert shown == [(1, [1, 2]), (1, None), (0, [1, 2])]
@@ -145,8 +159,8 @@ def test_the_end_token_is_left_out_once() -> None:
 
 
 def test_finish_reasons() -> None:
-    reasons = ("eos", "stop", "stop_token", "length", "context", "filter")
-    events = [Finish(index, reason, 5) for index, reason in enumerate(reasons)]
+    reasons: tuple[FinishReason, ...] = ("eos", "stop", "stop_token", "length", "context", "filter")
+    events: list[Semantic] = [Finish(index, reason, 5) for index, reason in enumerate(reasons)]
     found = [choice for chunk in wires(chunks_of(Ask(stream=True, n=6), events)) for choice in chunk["choices"]]
     assert [choice["finish_reason"] for choice in found] == [
         "stop", "stop", "stop", "length", "length", "content_filter",
@@ -188,7 +202,7 @@ def test_anything_in_any_order_keeps_the_protocol(ask: Ask, events: list[Semanti
             assert index not in finished
             if choice["finish_reason"]:
                 finished.add(index)
-            told = choice["logprobs"] or {}
+            told: dict[str, list[Any]] = choice["logprobs"] or {}
             assert len({len(values) for values in told.values()}) <= 1
             if None not in told.get("token_logprobs", [None]):
                 for token, offset in zip(told["tokens"], told["text_offset"], strict=True):

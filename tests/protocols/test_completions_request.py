@@ -98,23 +98,23 @@ def test_128_choices_are_the_most() -> None:
     assert ask_of(decode_request(body(prompt=[1] * 5000))).n == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"best_of": 2, "stream": True}, "best_of: choices cannot be ranked in a stream; ask for 2 choices with n"),
-        ({"best_of": 2}, "best_of: this server does not rank choices"),
-        ({"best_of": 1, "n": 2}, "best_of: expected at least n, which is 2"),
-        ({"max_tokens": 0}, "max_tokens: expected at least 1; 0 needs echo"),
-        ({"suffix": "s"}, "suffix: text cannot be inserted"),
-        ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens: prompts are not cut here"),
-        ({"prompt_logprobs": 1}, "prompt_logprobs: this field is not supported; ask for logprobs with echo"),
-        ({"prompt": None}, "prompt: this field is required"),
-        ({"prompt": {}}, "prompt: "),
-        ({"prompt": ["a", 1]}, "prompt[1]: a prompt list has texts, or token ids, or lists of token ids"),
-        ({"prompt": [True]}, "prompt[0]: expected "),
-        ({"prompt": [[]]}, "prompt[0]: expected text or token ids, not an empty prompt"),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"best_of": 2, "stream": True}, "best_of: choices cannot be ranked in a stream; ask for 2 choices with n"),
+    ({"best_of": 2}, "best_of: this server does not rank choices"),
+    ({"best_of": 1, "n": 2}, "best_of: expected at least n, which is 2"),
+    ({"max_tokens": 0}, "max_tokens: expected at least 1; 0 needs echo"),
+    ({"suffix": "s"}, "suffix: text cannot be inserted"),
+    ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens: prompts are not cut here"),
+    ({"prompt_logprobs": 1}, "prompt_logprobs: this field is not supported; ask for logprobs with echo"),
+    ({"prompt": None}, "prompt: this field is required"),
+    ({"prompt": {}}, "prompt: "),
+    ({"prompt": ["a", 1]}, "prompt[1]: a prompt list has texts, or token ids, or lists of token ids"),
+    ({"prompt": [True]}, "prompt[0]: expected "),
+    ({"prompt": [[]]}, "prompt[0]: expected text or token ids, not an empty prompt"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), REFUSED)
 def test_refusals_say_what_to_do(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestError) as caught:
         decode_request(body(**fields))

@@ -105,7 +105,7 @@ def test_why_a_message_ended(name: str, reason: str, stop: str | None) -> None:
 
 
 def test_a_stop_string_behind_whole_calls_is_no_stop_sequence() -> None:
-    events = [Start(0, 9), *CALL, Finish(0, "stop", "x"), Usage(9, 5), End()]
+    events: list[Semantic] = [Start(0, 9), *CALL, Finish(0, "stop", "x"), Usage(9, 5), End()]
     assert payloads(frames_of(events))[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
@@ -152,7 +152,7 @@ def test_input_tokens_are_without_the_cached_ones() -> None:
 
 
 def test_each_change_of_kind_is_a_new_block() -> None:
-    events = [
+    events: list[Semantic] = [
         Start(0, 1), Reasoning(0, "a", SRC), Content(0, "b", SRC), Reasoning(0, "c", SRC), *CALL, *OTHER_CALL,
         Content(0, "d", SRC), Finish(0, "eos"), Usage(1, 1), End(),
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def test_each_change_of_kind_is_a_new_block() -> None:
 
 
 def test_text_in_an_open_call_closes_it() -> None:
-    events = [
+    events: list[Semantic] = [
         Start(0, 1), *CALL[:2], Content(0, "b", SRC), CallArguments(0, 0, "}", SRC), CallEnd(0, 0, True),
         Finish(0, "eos"), Usage(1, 1), End(),
     ]  # fmt: skip
@@ -200,7 +200,7 @@ def test_no_thinking_at_all() -> None:
 
 
 def test_other_choices_are_left_out() -> None:
-    events = [
+    events: list[Semantic] = [
         Start(0, 1), Start(1, 1), Content(1, "no", SRC), Content(0, "yes", SRC), Finish(1, "length"), Finish(0, "eos"),
         Usage(1, 2), End(),
     ]  # fmt: skip
@@ -209,7 +209,14 @@ def test_other_choices_are_left_out() -> None:
 
 
 def test_a_stream_without_usage_counts_its_tokens() -> None:
-    events = [Start(0, 7, 2), Tokens(0, (1, 2)), Tokens(0, (3,)), Content(0, "a", SRC), Finish(0, "eos"), End()]
+    events: list[Semantic] = [
+        Start(0, 7, 2),
+        Tokens(0, (1, 2)),
+        Tokens(0, (3,)),
+        Content(0, "a", SRC),
+        Finish(0, "eos"),
+        End(),
+    ]
     usage = answer_of(events)["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (5, 2, 3)
 
@@ -268,7 +275,7 @@ def test_both_headers_have_the_id() -> None:
 )
 def test_a_call_that_the_model_left_open(written: str, status: int) -> None:
     """Nothing cut it off, so that without streaming there is no message, unless its input can be read."""
-    events = [Start(0, 1), CallStart(0, 0, "call_1", "f", SRC), CallArguments(0, 0, written, SRC)]
+    events: list[Semantic] = [Start(0, 1), CallStart(0, 0, "call_1", "f", SRC), CallArguments(0, 0, written, SRC)]
     frames = frames_of([*events, CallEnd(0, 0, False), Finish(0, "eos"), Usage(1, 1), End()], Ask())
     assert isinstance(frames[0], Head)
     assert frames[0].status == status
@@ -288,7 +295,7 @@ def test_a_call_that_the_model_left_open(written: str, status: int) -> None:
     ],
 )
 def test_an_input_is_what_the_model_wrote_on_one_line(written: str, wire: bytes) -> None:
-    events = [Start(0, 1), CallStart(0, 0, "call_1", "f", SRC), CallArguments(0, 0, written, SRC)]
+    events: list[Semantic] = [Start(0, 1), CallStart(0, 0, "call_1", "f", SRC), CallArguments(0, 0, written, SRC)]
     body = body_of(frames_of([*events, CallEnd(0, 0, True), Finish(0, "eos"), Usage(1, 1), End()], Ask()))
     assert b'"input":' + wire + b"}" in body
     assert b"\n" not in body

@@ -80,7 +80,7 @@ def test_what_an_assistant_said_thought_and_called() -> None:
 
 
 def test_results_keep_their_place_among_the_text() -> None:
-    calls = [{"type": "tool_use", "id": number, "name": "f", "input": {}} for number in ("a", "b", "c")]
+    calls: list[Any] = [{"type": "tool_use", "id": number, "name": "f", "input": {}} for number in ("a", "b", "c")]
     turn = [
         *text("first"), {"type": "tool_result", "tool_use_id": "a", "content": text("one", "two")},
         {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True},
@@ -170,50 +170,50 @@ IMAGE: dict[str, Any] = {"type": "image", "source": {"type": "url", "url": "x"}}
 USE: dict[str, Any] = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "told"),
-    [
-        ({"max_tokens": None}, "max_tokens", "this field is required"),
-        ({"max_tokens": 0}, "max_tokens", ">= 1"),
-        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens", "at most 3"),
-        ({"messages": []}, "messages", "length >= 1"),
-        ({"messages": [said("tool", "x")]}, "messages[0].role", "'assistant', 'system' or 'user'"),
-        ({"messages": [said("system", "x")]}, "messages", "a message of the user"),
-        ({"messages": [said("user", [IMAGE])]}, "messages[0].content[0]", "blocks of type 'image' are not supported"),
-        ({"messages": [said("user", [{"type": "text"}])]}, "messages[0].content[0].text", "required"),
-        ({"messages": [said("user", [USE])]}, "messages[0].content[0]", "in messages of role 'user'"),
-        (
-            {"messages": [said("user", [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}])]},
-            "messages[0].content[0].content[0]", "'image' are not supported",
-        ),
-        (
-            {"messages": [said("user", [{"type": "tool_result", "tool_use_id": "a", "content": 3}])]},
-            "messages[0].content[0].content", "expected text",
-        ),
-        ({"messages": [said("user", [{"type": "tool_result"}])]}, "messages[0].content[0].tool_use_id", "required"),
-        ({"messages": [said("assistant", [USE | {"input": "x"}]), USER]}, "messages[0].content[0].input", "an object"),
-        ({"messages": [said("assistant", [USE | {"name": ""}]), USER]}, "messages[0].content[0].name", "text"),
-        ({"messages": [USER, said("assistant", [USE])]}, "messages[1].content", "tool_result"),
-        ({"messages": [USER, said("assistant", "")]}, "messages[1].content", "expected text"),
-        ({"system": [IMAGE]}, "system[0]", "blocks of type 'image' are not supported"),
-        ({"stop_sequences": ["a", ""]}, "stop_sequences[1]", "must not be empty"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", "'web_search_20250305'"),
-        ({"tools": [{"name": "f"}]}, "tools[0].input_schema", "required"),
-        ({"tools": [{"input_schema": {}}]}, "tools[0].name", "required"),
-        ({"tools": [TIDE | {"name": "a b"}]}, "tools[0].name", "letters"),
-        ({"tools": [TIDE, TIDE]}, "tools[1].name", "two tools named 'get_tide'"),
-        ({"tool_choice": {"type": "any"}}, "tool_choice", "only allowed when tools are given"),
-        ({"tools": [TIDE], "tool_choice": {"type": "tool"}}, "tool_choice.name", "required"),
-        ({"tools": [TIDE], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name", "no tool named 'x'"),
-        ({"tools": [TIDE], "tool_choice": {"type": "all"}}, "tool_choice.type", "'any', 'auto', 'none' or 'tool'"),
-        ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "required"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens", ">= 1024"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens", "less than max_tokens"),
-        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers", "declare them in tools"),
-        ({"container": "c"}, "container", "leave the field out"),
-        ({"model": "other"}, "model", "There is no model 'other'"),
-    ],
-)  # fmt: skip
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"max_tokens": None}, "max_tokens", "this field is required"),
+    ({"max_tokens": 0}, "max_tokens", ">= 1"),
+    ({"max_tokens": 3, "min_tokens": 4}, "min_tokens", "at most 3"),
+    ({"messages": []}, "messages", "length >= 1"),
+    ({"messages": [said("tool", "x")]}, "messages[0].role", "'assistant', 'system' or 'user'"),
+    ({"messages": [said("system", "x")]}, "messages", "a message of the user"),
+    ({"messages": [said("user", [IMAGE])]}, "messages[0].content[0]", "blocks of type 'image' are not supported"),
+    ({"messages": [said("user", [{"type": "text"}])]}, "messages[0].content[0].text", "required"),
+    ({"messages": [said("user", [USE])]}, "messages[0].content[0]", "in messages of role 'user'"),
+    (
+        {"messages": [said("user", [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}])]},
+        "messages[0].content[0].content[0]", "'image' are not supported",
+    ),
+    (
+        {"messages": [said("user", [{"type": "tool_result", "tool_use_id": "a", "content": 3}])]},
+        "messages[0].content[0].content", "expected text",
+    ),
+    ({"messages": [said("user", [{"type": "tool_result"}])]}, "messages[0].content[0].tool_use_id", "required"),
+    ({"messages": [said("assistant", [USE | {"input": "x"}]), USER]}, "messages[0].content[0].input", "an object"),
+    ({"messages": [said("assistant", [USE | {"name": ""}]), USER]}, "messages[0].content[0].name", "text"),
+    ({"messages": [USER, said("assistant", [USE])]}, "messages[1].content", "tool_result"),
+    ({"messages": [USER, said("assistant", "")]}, "messages[1].content", "expected text"),
+    ({"system": [IMAGE]}, "system[0]", "blocks of type 'image' are not supported"),
+    ({"stop_sequences": ["a", ""]}, "stop_sequences[1]", "must not be empty"),
+    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", "'web_search_20250305'"),
+    ({"tools": [{"name": "f"}]}, "tools[0].input_schema", "required"),
+    ({"tools": [{"input_schema": {}}]}, "tools[0].name", "required"),
+    ({"tools": [TIDE | {"name": "a b"}]}, "tools[0].name", "letters"),
+    ({"tools": [TIDE, TIDE]}, "tools[1].name", "two tools named 'get_tide'"),
+    ({"tool_choice": {"type": "any"}}, "tool_choice", "only allowed when tools are given"),
+    ({"tools": [TIDE], "tool_choice": {"type": "tool"}}, "tool_choice.name", "required"),
+    ({"tools": [TIDE], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name", "no tool named 'x'"),
+    ({"tools": [TIDE], "tool_choice": {"type": "all"}}, "tool_choice.type", "'any', 'auto', 'none' or 'tool'"),
+    ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "required"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens", ">= 1024"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens", "less than max_tokens"),
+    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers", "declare them in tools"),
+    ({"container": "c"}, "container", "leave the field out"),
+    ({"model": "other"}, "model", "There is no model 'other'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param", "told"), WRONG)
 def test_what_is_refused(fields: dict[str, Any], param: str, told: str) -> None:
     with pytest.raises(RequestError) as caught:
         plan("messages", body(**fields), "m")

@@ -15,7 +15,7 @@ from stages.opening import Ask
 from stages.protocols import openai_chat
 from stages.protocols.anthropic import chat_of, decode_request
 from tests.support.chat import body_of
-from tests.support.messages import CASES, SRC, answer_of, frames_of, payloads, sdk
+from tests.support.messages import CASES, SRC, answer_of, asked, frames_of, payloads, sdk
 
 ASKED: Any = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 HEALTHY = [name for name in CASES if name != "error"]
@@ -40,7 +40,7 @@ def test_plain_iteration_is_strictly_typed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ANSWERED)
 def test_the_helper_builds_the_answer(name: str) -> None:
-    want = sdk(frames_of(CASES[name], Ask())).messages.create(**ASKED)
+    want = asked(sdk(frames_of(CASES[name], Ask())), **ASKED)
     assert want == Message.model_validate(answer_of(CASES[name]))
     with sdk(ticking(name)).messages.stream(**ASKED) as stream:
         got = stream.get_final_message()
@@ -117,7 +117,8 @@ def test_error_before_anything(kind: Any, error: type[anthropic.APIStatusError],
 
 
 def test_the_request_id_is_exposed() -> None:
-    assert sdk(frames_of(CASES["text"], Ask())).messages.create(**ASKED)._request_id == "msg_a1"
+    create: Any = sdk(frames_of(CASES["text"], Ask())).messages.with_raw_response.create
+    assert create(**ASKED).request_id == "msg_a1"
 
 
 def test_what_comes_back_is_taken() -> None:
@@ -132,14 +133,14 @@ def test_what_comes_back_is_taken() -> None:
     client = anthropic.Anthropic(
         api_key="k", base_url="http://test", http_client=httpx2.Client(transport=httpx2.MockTransport(answer))
     )
-    first = client.messages.create(**ASKED)
+    first = asked(client, **ASKED)
     result: Any = {"type": "tool_result", "tool_use_id": "call_k1", "content": "12 m"}
     turns: Any = [
         *ASKED["messages"],
         {"role": "assistant", "content": first.content},
         {"role": "user", "content": [result]},
     ]
-    client.messages.create(**{**ASKED, "messages": turns})
+    asked(client, **{**ASKED, "messages": turns})
     _, said, tool = openai_chat.messages_of(chat_of(decode_request(seen[1])))
     assert (said["content"], said["reasoning"]) == ("Looking it up.", "Need tides.")
     assert said["tool_calls"][0]["function"] == {"name": "get_tide", "arguments": {"port": "Brest"}}

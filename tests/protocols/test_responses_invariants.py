@@ -75,7 +75,7 @@ def _scored(step: TokensInput) -> TokensInput:
     return msgspec.structs.replace(step, logprobs=entries)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(OUTPUT, ASKS, st.sampled_from([PROMPT, THINKING, OFF]), ENDS, st.sampled_from([None, "auto"]))
 def test_the_rules_hold(output: Any, asks: dict[str, Any], tail: str, end: Input | None, summary: str | None) -> None:
     made = session_of(opening(**asks), _inputs(output, tail, end), reasoning={"summary": summary})

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.events import LAYERS, Content, Layer, PromptInput, Start
+from stages import catalog
+from stages.events import LAYERS, CommonChunk, Content, Layer, PromptInput, Start
 from stages.opening import Opening
 from store import block, codec, opening
 from store.api import CorruptRecord, Record, UnknownSchema
@@ -28,12 +29,12 @@ def no_blobs(name: bytes) -> bytes:
     raise CorruptRecord("none")
 
 
-def back(layer: Layer, made: list[Any]) -> list[Any]:
+def back(layer: Layer, made: list[Any], protocol: str = "chat") -> list[Any]:
     """Encoded as a store does it, and decoded."""
     blobs: dict[bytes, bytes] = {}
     stored = codec.stow(made, blobs)
     data = codec.array(len(stored), codec.encode(stored))
-    return codec.decode(where(layer), data, "chat", blobs.__getitem__)
+    return codec.decode(where(layer), data, protocol, blobs.__getitem__)
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -50,6 +51,17 @@ def test_any_events_come_back(layer: Layer) -> None:
     @given(events(layer))
     def check(made: list[Any]) -> None:
         assert back(layer, made) == made
+
+    check()
+
+
+@pytest.mark.parametrize("protocol", ["chat", "completions"])
+def test_any_chunks_of_a_protocol_come_back(protocol: str) -> None:
+    kinds = (*get_args(CommonChunk), *get_args(catalog.PROTOCOLS[protocol].chunk))
+
+    @given(st.lists(st.one_of([struct(cls) for cls in kinds]), max_size=4))
+    def check(made: list[Any]) -> None:
+        assert back("chunk", made, protocol) == made
 
     check()
 

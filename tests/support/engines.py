@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 from pipeline.engines.base import Conversation, Engine, EngineRequest, EngineStream, Sampling, Watch
+from stages.constraint import Constraint
 from stages.events import Input, TokensInput
 
 
@@ -23,6 +24,7 @@ def ask(
     n: int = 1,
     logprobs: int | None = None,
     watch: Watch | None = None,
+    constraint: Constraint | None = None,
     **sampling: Any,
 ) -> EngineRequest:
     """A request with one user message; what is left over goes to Sampling."""
@@ -33,6 +35,7 @@ def ask(
         n=n,
         logprobs=logprobs,
         watch=watch,
+        constraint=constraint,
     )
 
 

@@ -20,6 +20,7 @@ from stages.events import (
     Content,
     Done,
     Dropped,
+    Echo,
     End,
     ErrorChunk,
     ErrorInput,
@@ -46,6 +47,7 @@ from stages.events import (
     TokenLogprob,
     Tokens,
     TokensInput,
+    ToldInput,
     TopLogprob,
     Usage,
     UsageInput,
@@ -60,6 +62,8 @@ UNIONS: dict[Layer, tuple[Any, ...]] = {
 }
 
 _LOGPROB = TokenLogprob(300, b"\xe6\xbd", -0.25, (TopLogprob(300, b"\xe6\xbd", -0.25), TopLogprob(7, b"a", -9999.0)))
+_ECHO = Echo(1, "Où 潮", b"O", (_LOGPROB,))
+_TOLD = ToldInput(CallArguments(0, 1, '{"port"', (3, 10)))
 _CHUNK: dict[str, Any] = {
     "id": "chatcmpl-1",
     "object": "chat.completion.chunk",
@@ -97,6 +101,8 @@ EVERY: dict[Layer, list[Any]] = {
         TokensInput(0, (300, 301), (b"\xe6\xbd", b"\xae"), "潮", (_LOGPROB, TokenLogprob(301, b"\xae", -1.5))),
         TokensInput(1, (), (), "text only"),
         TimingInput("queue", 12_345_678),
+        _ECHO,
+        _TOLD,
         Tick(),
         FinishInput(0, "stop", "\n\n"),
         FinishInput(1, "stop_token", 311),
@@ -118,6 +124,7 @@ EVERY: dict[Layer, list[Any]] = {
         Fault(0, FaultCode.STRAY_MARKER, (58, 66), "</think>", "reasoning was not open"),
         Tick(),
         TimingInput("mean_gap", 10_538_667),
+        _ECHO,
         Finish(0, "stop", "\n\n"),
         Usage(3, 2, 1, 1),
         Failure("engine", "out of memory", "oom", "messages"),
@@ -139,7 +146,7 @@ EVERY: dict[Layer, list[Any]] = {
     ],
 }
 """At least one of every class, with no field at its default."""
-LATER: tuple[Any, ...] = (TimingInput("mean_gap", 10_538_667),)
+LATER: tuple[Any, ...] = (TimingInput("mean_gap", 10_538_667), _ECHO, _TOLD)
 """Of these, the ones that their layer has had only since the golden trace of schema 1 was written: a new class makes no
 new schema, because nothing that was stored reads otherwise."""
 

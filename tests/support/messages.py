@@ -90,6 +90,13 @@ def sdk(frames: Sequence[Frame]) -> client.Anthropic:
     )  # fmt: skip
 
 
+def asked(client_: client.Anthropic, **fields: Any) -> client.types.Message:
+    """``messages.create`` without streaming; its own types want every field by name."""
+    create: Any = client_.messages.create
+    made: client.types.Message = create(**fields)
+    return made
+
+
 SRC = (0, 0)
 CALL: list[Semantic] = [
     CallStart(0, 0, "call_k1", "get_tide", SRC), CallArguments(0, 0, '{"port":', SRC),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import get_args
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,6 +23,8 @@ from stages.protocols.openai_responses import Includable
 from store.api import EventStore, StillOpen
 
 _INCLUDABLE = get_args(Includable)
+_SOON = 5.0
+"""Seconds that a client may take to read the end of a response that is to be deleted."""
 _MOST = 1 << 40
 """A place in a stream that is beyond every end."""
 
@@ -69,8 +72,13 @@ class Responses:
             f"Response {found.id} is not finished; {'cancel it' if found.request.background else 'let it end'} first.",
             code="response_in_progress", status=409,
         )  # fmt: skip
-        if self._state.host.live.held(found.session) is not None:
-            raise running
+        held = self._state.host.live.held(found.session)
+        if held is not None:
+            # One that says its last words is over soon.
+            with anyio.move_on_after(_SOON if held.session.ended else 0):
+                await held.over.wait()
+            if not held.over.is_set():
+                raise running
         try:
             await self._state.read(lambda store: store.delete(found.session))
         except StillOpen:

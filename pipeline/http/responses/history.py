@@ -13,10 +13,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from pipeline.http.responses.items import Item, listed, session_of
-from pipeline.http.responses.record import Own, Stored, find, output_of, response_of, stored
+from pipeline.http.responses.record import RUNNING, Own, Stored, find, output_of, response_of, stored
 from stages.errors import RequestError
 from stages.opening import Opening
 from stages.protocols import openai_responses
+from stages.protocols.openai_responses import Response
 from store.api import EventStore, SessionInfo, SessionNotFound
 
 MAX_TURNS = 2_000
@@ -25,6 +26,7 @@ MAX_SIZE = 64 << 20
 """Bytes of all the requests that it goes on from."""
 TOO_LONG = "conversation_too_long"
 CONVERSATION = "conv_"
+_ENDED = ("completed", "incomplete")
 
 Change: TypeAlias = Literal["created", "updated", "added", "removed"]
 
@@ -121,18 +123,12 @@ class History:
         except RequestError:
             raise _not_previous(response_id, "not found") from None
         self._weigh(found.opening)
-        turn = self._turn(found)
-        if turn is None:
-            raise _not_previous(response_id, "is not finished, or failed")
-        return found, turn
-
-    def _turn(self, found: Stored) -> list[Item] | None:
-        """What a response brought; None for one that has not ended as it should."""
-        if found.state == "open":
-            return None
         response = response_of(self._store, found, self._own)
-        if response.status not in ("completed", "incomplete"):
-            return None
+        if response.status not in _ENDED:
+            raise _not_previous(response_id, f"is {response.status}")
+        return found, self._brought(found, response)
+
+    def _brought(self, found: Stored, response: Response) -> list[Item]:
         return [*self.resolved(found.input), *output_of(response)]
 
     # --- by the conversation
@@ -165,8 +161,11 @@ class History:
         if opening.response_id == made.id:
             made.note(opening)
         elif found is not None:
-            made.busy = made.busy or found.state == "open"
-            made.items += self._turn(found) or []
+            # One that says its last words is not closed yet, and is over all the same.
+            response = response_of(self._store, found, self._own)
+            made.busy = made.busy or response.status in RUNNING
+            if response.status in _ENDED:
+                made.items += self._brought(found, response)
 
     # --- by the item
 
@@ -202,7 +201,6 @@ class History:
         if found is None or not found.request.store:
             return []
         return [*found.input, *output_of(response_of(self._store, found, self._own))]
-
 
     # --- what is read
 

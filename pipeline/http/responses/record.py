@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from pipeline.http.responses.items import Item, listed
 from stages import catalog
 from stages.errors import RequestError
-from stages.events import AbortInput, Input, Layer, Semantic
+from stages.events import AbortInput, Failure, Input, Layer, Semantic
 from stages.opening import Opening
 from stages.protocols import openai_responses
 from stages.protocols.openai_responses import Response, ResponsesRequest
@@ -24,7 +25,8 @@ Own: TypeAlias = Callable[[str], "Stage[Input, Semantic] | None"]
 
 PREFIX = catalog.PROTOCOLS["responses"].prefix
 _ID = re.compile(rf"{PREFIX}([0-9a-f]{{32}})\Z")
-_RUNNING = ("queued", "in_progress")
+RUNNING = ("queued", "in_progress")
+"""Statuses of a response that is not over."""
 _ENDS: dict[State, str] = {
     "torn": "The server stopped before the response was finished.",
     "incomplete": "What followed was not recorded: the store failed.",
@@ -97,14 +99,15 @@ def stored(opening: Opening, info: SessionInfo) -> Stored | None:
 
 
 def response_of(store: EventStore, found: Stored, own: Own) -> Response:
-    """The response as it is now: the recorded one where it has ended, else what the inputs so far give. Raises
-    StoreError, StagesError."""
+    """The response as it is now: the recorded one where it has ended, else what there is so far. Raises StoreError,
+    StagesError."""
+    if found.state == "aborted" and _aborted_by(store, found.info) in ("cancel", "client"):
+        # Its terminal event, if there is one, has only the items that were done.
+        return openai_responses.cancelled(_so_far(store, found, own, left=True))
     response = _last_chunk(store, found.info) if found.state in ENDED else None
     if response is None:
-        response = _folded(store, found, own)
-    if found.state == "aborted" and _aborted_by(store, found.info) in ("cancel", "client"):
-        return openai_responses.cancelled(response)
-    if found.state in _ENDS and response.status in _RUNNING:
+        response = _so_far(store, found, own)
+    if found.state in _ENDS and response.status in RUNNING:
         return openai_responses.failed(response, "engine", _ENDS[found.state])
     return response
 
@@ -113,7 +116,7 @@ def _last_chunk(store: EventStore, info: SessionInfo) -> Response | None:
     """The response of the terminal event, or the body."""
     last = _last(store, info, "served", "chunk")
     response: Response | None = getattr(last, "response", None)
-    return None if response is None or response.status in _RUNNING else response
+    return None if response is None or response.status in RUNNING else response
 
 
 def _aborted_by(store: EventStore, info: SessionInfo) -> str:
@@ -126,7 +129,8 @@ def _last(store: EventStore, info: SessionInfo, track: str, layer: Layer) -> Any
     return store.read(info.session, track, layer, n - 1, about=1).records[0].event if n else None
 
 
-def _folded(store: EventStore, found: Stored, own: Own) -> Response:
+def _so_far(store: EventStore, found: Stored, own: Own, *, left: bool = False) -> Response:
+    """``left``: as it was when it was left."""
     opening = found.opening
     trace = store.load(found.session, (("input", "engine"), ("served", "semantic")))
     semantic = trace.events("served", "semantic")
@@ -135,6 +139,8 @@ def _folded(store: EventStore, found: Stored, own: Own) -> Response:
         parser = own(opening.parser) or catalog.parser(opening.parser)
         stage = catalog.layers(opening, parser).semantic
         semantic = fold(stage.start(opening), trace.events("input", "engine"))
+    if left:
+        semantic = list(takewhile(lambda event: not isinstance(event, Failure), semantic))
     return openai_responses.so_far(opening, semantic)
 
 

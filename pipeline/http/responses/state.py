@@ -78,7 +78,9 @@ class State:
     def alone(self, conversation: str) -> Generator[None]:
         """While the block runs, nothing else happens in a conversation. Raises RequestError (409) where something
         does, or a response of it is running."""
-        live = any(session.opening.conversation == conversation for session in self.host.live.sessions())
+        live = any(
+            session.opening.conversation == conversation and not session.ended for session in self.host.live.sessions()
+        )
         if live or conversation in self._taken:
             raise busy(conversation)
         self._taken.add(conversation)

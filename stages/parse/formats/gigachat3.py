@@ -40,8 +40,8 @@ GIGACHAT3: Final = Format(
     models=("GigaChat 3, 3.1",),
     calls=Calls(openers=(_NEXT, _CALL), literals=(_ROLE,), engine=_engine, drop=True),
     spellings=(
-        replace(objects(f"{_CALL}", "", between=""), token=_CALL),
-        objects(f"{_NEXT}\n\n{_ROLE}\n", "", between=""),
+        replace(objects(f"{_CALL}", "", between=None), token=_CALL),
+        objects(f"{_NEXT}\n\n{_ROLE}\n", "", between=None),
     ),
     enders=("</s>",),
 )

@@ -28,7 +28,7 @@ from stages.protocols.anthropic.chunks import (
 )
 from stages.protocols.anthropic.partial import beginning
 
-_CUT = ("max_tokens", "model_context_window_exceeded", "stop_sequence")
+_CUT = ("max_tokens", "model_context_window_exceeded", "stop_sequence", "refusal")
 """Reasons that leave a call unfinished."""
 
 

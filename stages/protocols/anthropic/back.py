@@ -40,7 +40,8 @@ def rewritten(values: Iterable[Any]) -> list[Frame]:
 
 def _opening(events: list[dict[str, Any]]) -> Opening:
     """Under which the encoder writes these events."""
-    first = next((as_object(value.get("message")) for value in events if value.get("type") == "message_start"), {})
+    firsts = [as_object(value.get("message")) for value in events if value.get("type") == "message_start"]
+    first = firsts[0] if firsts else as_object(None)
     silent: dict[int, bool] = {}
     omitted = any(_stops_silent(value, silent) for value in events)
     model = as_text(first.get("model")) or ""

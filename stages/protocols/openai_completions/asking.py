@@ -44,18 +44,17 @@ def unknown_fields(body: bytes) -> tuple[str, ...]:
 
 
 def _prompt(request: CompletionsRequest) -> None:
-    prompt = request.prompt
-    if not prompt:
+    if not request.prompt:
         raise refused("prompt", "expected text or token ids, not an empty prompt")
-    if isinstance(prompt, str):
+    if isinstance(request.prompt, str):
         return
-    for kind in (str, int, list):
-        if isinstance(prompt[0], kind):
-            for index, item in enumerate(prompt):
-                if not isinstance(item, kind):
-                    raise refused(f"prompt[{index}]", "a prompt list has texts, or token ids, or lists of token ids")
-                if kind is not int and not item:
-                    raise refused(f"prompt[{index}]", "expected text or token ids, not an empty prompt")
+    items: list[Any] = request.prompt
+    kind: type = items[0].__class__
+    for index, item in enumerate(items):
+        if item.__class__ is not kind:
+            raise refused(f"prompt[{index}]", "a prompt list has texts, or token ids, or lists of token ids")
+        if kind is not int and not item:
+            raise refused(f"prompt[{index}]", "expected text or token ids, not an empty prompt")
 
 
 def _numbers(request: CompletionsRequest) -> None:

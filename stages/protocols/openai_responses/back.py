@@ -10,7 +10,7 @@ from stages.opening import Ask, Opening
 from stages.protocols.lenient import as_object, as_text
 from stages.protocols.openai_responses.chunks import Created, Failed, ItemDone, chunk_of
 from stages.protocols.openai_responses.decode import ResponsesReader
-from stages.protocols.openai_responses.encoder import machine
+from stages.protocols.openai_responses.encoder import AGAIN, machine
 from stages.protocols.openai_responses.objects import Response
 from stages.sse import FRAMER
 from stages.stage import fold
@@ -30,7 +30,7 @@ def rewritten(values: Iterable[Any]) -> list[Frame]:
     base = first.response if isinstance(first, Created) else Response("", 0, "")
     opening = Opening(
         session="", key="", response_id=base.id, created=0, opened=0, model=base.model, protocol="responses",
-        parser="told", ask=Ask(stream=True, logprobs=True, top_logprobs=20),
+        parser=AGAIN, ask=Ask(stream=True, logprobs=True, top_logprobs=20),
     )  # fmt: skip
     # An error may be all that there is: by itself it would be no stream.
     semantic: list[Semantic] = [Tick()]

@@ -28,7 +28,7 @@ than the first has no place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -60,8 +60,6 @@ from stages.protocols.openai_responses.base import base_of, summarised
 from stages.protocols.openai_responses.chunks import (
     CODES,
     OTHER_CODE,
-    ArgumentsDelta,
-    ArgumentsDone,
     Chunk,
     Completed,
     Created,
@@ -69,48 +67,29 @@ from stages.protocols.openai_responses.chunks import (
     Failed,
     Incomplete,
     InProgress,
-    ItemAdded,
-    ItemDone,
     LifecycleEvent,
-    PartAdded,
-    PartDone,
-    ReasoningDelta,
-    ReasoningDone,
-    RefusalDelta,
-    RefusalDone,
     ResponseBody,
-    StreamEvent,
-    SummaryAdded,
-    SummaryDelta,
-    SummaryDone,
-    SummaryTextDone,
-    TextDelta,
-    TextDone,
 )
 from stages.protocols.openai_responses.objects import (
     IncompleteDetails,
     InputDetails,
-    Item,
     OutputDetails,
     Response,
     ResponseError,
     ResponseUsage,
 )
-from stages.protocols.openai_responses.opened import OpenItem, PartKind
-from stages.protocols.openai_responses.waiting import Waiting, WaitingState
+from stages.protocols.openai_responses.opened import PartKind
+from stages.protocols.openai_responses.waiting import Waiting, WaitingState, Way
+from stages.protocols.openai_responses.writer import Writer, Written
 from stages.stage import Machine
 
 ChunkLayer: TypeAlias = Chunk | CommonChunk
 
+AGAIN: Final = "again"
+"""The parser of an opening under which one of our own streams is written again."""
+_WAYS: Final[dict[str, Way]] = {"told": "told", AGAIN: "exact"}
 _CUT: Final = {"length": "max_output_tokens", "context": "max_output_tokens", "filter": "content_filter"}
 """Finish reasons that leave a response incomplete, and how it says so."""
-_PREFIXES: Final = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
-_DELTAS: Final[dict[PartKind, type[StreamEvent]]] = {
-    "output_text": TextDelta, "refusal": RefusalDelta, "reasoning_text": ReasoningDelta, "summary_text": SummaryDelta,
-}  # fmt: skip
-_DONES: Final[dict[PartKind, type[StreamEvent]]] = {
-    "output_text": TextDone, "refusal": RefusalDone, "reasoning_text": ReasoningDone, "summary_text": SummaryTextDone,
-}  # fmt: skip
 
 
 class Phase(IntEnum):
@@ -123,47 +102,37 @@ class Phase(IntEnum):
 
 
 class ResponsesSnapshot(msgspec.Struct, frozen=True):
-    """The encoder's state. ``number``: of the next event; ``broken``: what to say of the first call
-    that is not complete."""
+    """The encoder's state. ``finish``: the reason, once there is one."""
 
-    phase: Phase
-    number: int
-    output: tuple[Item, ...] = ()
-    open: OpenItem | None = None
+    phase: Phase = Phase.FRESH
+    written: Written = Written()
     finish: str | None = None
     usage: Usage | None = None
-    broken: str | None = None
     waiting: WaitingState = WaitingState()
 
 
 class _Encoder:
     """The machine."""
 
-    def __init__(
-        self, opening: Opening, snapshot: ResponsesSnapshot | None = None, base: Response | None = None
-    ) -> None:
+    def __init__(self, opening: Opening, state: ResponsesSnapshot, base: Response | None = None) -> None:
         ask = opening.ask
-        state = ResponsesSnapshot(Phase.FRESH, 0) if snapshot is None else snapshot
         self._base = base_of(opening) if base is None else base
         self._stream = ask.stream
         self._reasoning = ask.include_reasoning
         self._thoughts: PartKind = "summary_text" if summarised(self._base) else "reasoning_text"
         self._logprobs = ask.logprobs and ask.include_reasoning
-        self._waiting = Waiting(ask.top_logprobs, opening.parser == "told", state.waiting)
+        self._runs = frozenset[type]() if self._logprobs else frozenset((Content, Reasoning, CallArguments))
+        self._waiting = Waiting(ask.top_logprobs, _WAYS.get(opening.parser, "counted"), state.waiting)
+        self._writer = Writer(self._base.id, self._stream, state.written)
         self._phase = state.phase
-        self._number = state.number
-        self._output = list(state.output)
-        self._open = None if state.open is None else state.open.copied()
         self._finish = state.finish
         self._usage = state.usage
-        self._broken = state.broken
 
     def snapshot(self) -> ResponsesSnapshot:
         """See Machine."""
         return ResponsesSnapshot(
-            self._phase, self._number, tuple(self._output), None if self._open is None else self._open.copied(),
-            self._finish, self._usage, self._broken, self._waiting.snapshot(),
-        )  # fmt: skip
+            self._phase, self._writer.snapshot(), self._finish, self._usage, self._waiting.snapshot()
+        )
 
     def step(self, event: Semantic, out: list[ChunkLayer]) -> None:
         """See Machine."""
@@ -171,13 +140,17 @@ class _Encoder:
         if handler is not None:
             handler(self, event, out)
 
-    # --- what the handlers share
-
-    def _send(self, out: list[ChunkLayer], kind: type[StreamEvent], *fields: Any) -> None:
-        if self._stream:
-            made: Any = kind(self._number, *fields)
-            out.append(made)
-            self._number += 1
+    def run_steps(self, inputs: Iterable[Semantic], out: list[ChunkLayer], ends: list[int]) -> None:
+        """See ``stages.stage.run_steps``."""
+        rest = iter(inputs)
+        for event in rest:
+            following: Semantic | None = event
+            while following is not None:
+                before = len(out)
+                self.step(following, out)
+                ends.append(len(out))
+                runs = type(following) in self._runs and len(out) > before
+                following = self._writer.run(following, rest, out, ends) if runs else None
 
     def _live(self, choice: int, out: list[ChunkLayer]) -> bool:
         """The choice has a place, and something may still be added to it. Shows the response, if it was not."""
@@ -185,67 +158,9 @@ class _Encoder:
             return False
         if self._phase is not Phase.SHOWN:
             self._phase = Phase.SHOWN
-            self._send(out, Created, self._base)
-            self._send(out, InProgress, self._base)
+            self._writer.send(out, Created, self._base)
+            self._writer.send(out, InProgress, self._base)
         return True
-
-    def _opened(self, kind: str, part: PartKind, out: list[ChunkLayer]) -> OpenItem:
-        """The open item, with an open part of this kind."""
-        item = self._open
-        if item is not None and item.kind != kind:
-            self._close(out)
-            item = None
-        if item is None:
-            item = self._add(OpenItem(kind, self._id(kind)), out)
-        elif item.part == part:
-            return item
-        else:
-            self._close_part(item, out)
-        item.part = part
-        added = SummaryAdded if part == "summary_text" else PartAdded
-        self._send(out, added, len(self._output), item.id, len(item.parts), item.made("", ()))
-        return item
-
-    def _id(self, kind: str) -> str:
-        # Of the response's id: so it leads back to the response, and whoever has the stream can write it again.
-        return f"{_PREFIXES[kind]}{self._base.id.removeprefix('resp_')}o{len(self._output)}"
-
-    def _add(self, item: OpenItem, out: list[ChunkLayer]) -> OpenItem:
-        self._open = item
-        self._send(out, ItemAdded, len(self._output), item.item("in_progress"))
-        return item
-
-    def _close_part(self, item: OpenItem, out: list[ChunkLayer]) -> None:
-        part = item.part
-        if part is None:
-            return
-        place = (len(self._output), item.id, len(item.parts))
-        text = item.text
-        made = item.close()
-        more = (made.logprobs,) if part == "output_text" else ()
-        self._send(out, _DONES[part], *place, text, *more)
-        self._send(out, SummaryDone if part == "summary_text" else PartDone, *place, made)
-
-    def _close(self, out: list[ChunkLayer], status: str = "completed") -> None:
-        """The open item is done, and with it its part, or the arguments that nobody ended."""
-        item = self._open
-        if item is None:
-            return
-        self._close_part(item, out)
-        if item.kind == "function_call":
-            self._end_call(item, False, out)
-        done = item.item(status)
-        self._send(out, ItemDone, len(self._output), done)
-        self._output.append(done)
-        self._open = None
-
-    def _end_call(self, item: OpenItem, complete: bool, out: list[ChunkLayer]) -> None:
-        if item.ended:
-            return
-        item.ended = True
-        if not complete and self._broken is None:
-            self._broken = f"The model's call of {item.name!r} is not complete."
-        self._send(out, ArgumentsDone, len(self._output), item.id, item.text)
 
     # --- one for each event
 
@@ -257,47 +172,37 @@ class _Encoder:
             self._waiting.add(event.logprobs)
 
     def _on_content(self, event: Content, out: list[ChunkLayer]) -> None:
-        if not event.text or not self._live(event.choice, out):
-            return
-        item = self._open
-        if item is None or item.part != "output_text":
-            item = self._opened("message", "output_text", out)
-        entries = self._waiting.take(event.src) if self._logprobs else ()
-        item.pieces.append(event.text)
-        if entries:
-            item.logprobs += entries
-        self._send(out, TextDelta, len(self._output), item.id, len(item.parts), event.text, entries)
+        if event.text and self._live(event.choice, out):
+            entries = self._waiting.take(event.text, event.src) if self._logprobs else ()
+            self._writer.say("output_text", event.text, out, entries)
 
-    def _on_other(self, event: Reasoning | Refusal, out: list[ChunkLayer]) -> None:
+    def _on_reasoning(self, event: Reasoning, out: list[ChunkLayer]) -> None:
         self._on_hidden(event, out)
-        refusal = type(event) is Refusal
-        if not event.text or not (refusal or self._reasoning) or not self._live(event.choice, out):
-            return
-        part: PartKind = "refusal" if refusal else self._thoughts
-        item = self._opened("message" if refusal else "reasoning", part, out)
-        item.pieces.append(event.text)
-        self._send(out, _DELTAS[part], len(self._output), item.id, len(item.parts), event.text)
+        if event.text and self._reasoning and self._live(event.choice, out):
+            self._writer.say(self._thoughts, event.text, out)
+
+    def _on_refusal(self, event: Refusal, out: list[ChunkLayer]) -> None:
+        self._on_hidden(event, out)
+        if event.text and self._live(event.choice, out):
+            self._writer.say("refusal", event.text, out)
 
     def _on_call_start(self, event: CallStart, out: list[ChunkLayer]) -> None:
         self._on_hidden(event, out)
         if self._live(event.choice, out):
-            self._close(out)
-            item = OpenItem("function_call", self._id("function_call"), event.index, event.id, event.name)
-            self._add(item, out)
+            self._writer.call(event, out)
 
     def _on_call_arguments(self, event: CallArguments, out: list[ChunkLayer]) -> None:
         self._on_hidden(event, out)
-        item = self._open
+        item = self._writer.open
         if event.text and item is not None and item.takes(event) and self._live(event.choice, out):
-            item.pieces.append(event.text)
-            self._send(out, ArgumentsDelta, len(self._output), item.id, event.text)
+            self._writer.argue(item, event.text, out)
 
     def _on_call_end(self, event: CallEnd, out: list[ChunkLayer]) -> None:
-        item = self._open
+        item = self._writer.open
         if item is not None and item.takes(event) and self._live(event.choice, out):
-            self._end_call(item, event.complete, out)
+            self._writer.end_call(item, event.complete, out)
             if event.complete:
-                self._close(out)
+                self._writer.close(out)
 
     def _on_hidden(self, event: Any, _out: list[ChunkLayer]) -> None:
         """What owns bytes and is no answer. A fault without text owns none."""
@@ -306,9 +211,9 @@ class _Encoder:
 
     def _on_finish(self, event: Finish, out: list[ChunkLayer]) -> None:
         if self._live(event.choice, out):
-            item = self._open
+            item = self._writer.open
             broken = item is not None and item.kind == "function_call"
-            self._close(out, "incomplete" if broken or event.reason in _CUT else "completed")
+            self._writer.close(out, "incomplete" if broken or event.reason in _CUT else "completed")
             self._finish = event.reason
             if self._usage is not None:
                 self._end(out)
@@ -331,10 +236,10 @@ class _Encoder:
             out.append(shown)
         elif self._phase is Phase.QUIET:
             self._phase = Phase.ENDED
-            self._send(out, ErrorEvent, error["code"], error["message"], event.param)
+            self._writer.send(out, ErrorEvent, error["code"], error["message"], event.param)
         else:
-            if self._open is not None and self._open.ended:
-                self._close(out, "incomplete")
+            if self._writer.open is not None and self._writer.open.ended:
+                self._writer.close(out, "incomplete")
             param = msgspec.UNSET if event.param is None else event.param
             self._fail(ResponseError(CODES.get(event.kind, OTHER_CODE), error["message"], param), out)
 
@@ -357,8 +262,8 @@ class _Encoder:
         reason = _CUT.get(self._finish or "")
         if reason is not None:
             self._show(out, Incomplete, "incomplete", incomplete_details=IncompleteDetails(reason))
-        elif self._broken is not None:
-            self._fail(ResponseError(OTHER_CODE, self._broken), out)
+        elif self._writer.broken is not None:
+            self._fail(ResponseError(OTHER_CODE, self._writer.broken), out)
         else:
             self._show(out, Completed, "completed")
 
@@ -367,11 +272,13 @@ class _Encoder:
 
     def _show(self, out: list[ChunkLayer], kind: type[LifecycleEvent], status: str, **fields: Any) -> None:
         usage = None if self._usage is None else _usage(self._usage)
-        response = msgspec.structs.replace(self._base, status=status, output=tuple(self._output), usage=usage, **fields)
+        response = msgspec.structs.replace(
+            self._base, status=status, output=tuple(self._writer.output), usage=usage, **fields
+        )
         self._phase = Phase.ENDED
-        self._open = None
+        self._writer.open = None
         if self._stream:
-            self._send(out, kind, response)
+            self._writer.send(out, kind, response)
         else:
             out.append(ResponseBody(response))
 
@@ -379,8 +286,8 @@ class _Encoder:
         Start: _on_start,
         Tokens: _on_tokens,
         Content: _on_content,
-        Reasoning: _on_other,
-        Refusal: _on_other,
+        Reasoning: _on_reasoning,
+        Refusal: _on_refusal,
         CallStart: _on_call_start,
         CallArguments: _on_call_arguments,
         CallEnd: _on_call_end,
@@ -406,8 +313,8 @@ def _usage(usage: Usage) -> ResponseUsage:
 
 
 def machine(opening: Opening, base: Response, broken: str | None) -> Machine[Semantic, ChunkLayer]:
-    """The machine, for a response that is there already. ``broken``: as in the snapshot."""
-    return _Encoder(opening, ResponsesSnapshot(Phase.FRESH, 0, broken=broken), base)
+    """The machine, for a response that is there already. ``broken``: as in Written."""
+    return _Encoder(opening, ResponsesSnapshot(written=Written(broken=broken)), base)
 
 
 class ResponsesEncoder:
@@ -417,7 +324,7 @@ class ResponsesEncoder:
 
     def start(self, opening: Opening) -> Machine[Semantic, ChunkLayer]:
         """See Stage."""
-        return _Encoder(opening)
+        return _Encoder(opening, ResponsesSnapshot())
 
     def resume(self, opening: Opening, snapshot: ResponsesSnapshot) -> Machine[Semantic, ChunkLayer]:
         """See Stage."""

@@ -1,22 +1,27 @@
 """Logprob entries that wait for the text of their tokens.
 
-A step's tokens are told before its text, and the text may come steps later, or be no answer at all. Both count the
-bytes that were written, so the ``src`` of what comes tells whose the tokens are: an entry goes with the first piece of
-the answer that its token has a part in; one whose bytes became something else is dropped.
+A step's tokens are told before its text, and the text may come steps later, or be no answer at all. Three ways to tell
+whose they are:
 
-Of what another server tells of its model (``told``), the bytes of the markers are not known and nothing can be
-counted: there the entries go with whatever text comes next.
+    counted  both count the bytes that were written, so the ``src`` of what comes tells: an entry goes with the first
+             piece of the answer that its token has a part in; one whose bytes became something else is dropped
+    told     of what another server tells of its model, the bytes of markers are not known, and nothing can be counted:
+             the last entries that wait go with the answer that they spell; all of them, where none do
+    exact    all go with what comes next: so it is in our own streams
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from stages.events import Src, TokenLogprob
 from stages.protocols.openai_chat import LogprobEntry, entry
+
+Way: TypeAlias = Literal["counted", "told", "exact"]
 
 
 class WaitingState(msgspec.Struct, frozen=True):
@@ -29,11 +34,11 @@ class WaitingState(msgspec.Struct, frozen=True):
 class Waiting:
     """The entries of one choice. ``top``: alternatives that an entry shows."""
 
-    def __init__(self, top: int, told: bool, state: WaitingState | None = None) -> None:
+    def __init__(self, top: int, way: Way, state: WaitingState) -> None:
         self._top = top
-        self._told = told
-        self._size = 0 if state is None else state.size
-        self._entries: deque[tuple[int, TokenLogprob]] = deque(() if state is None else state.entries)
+        self._way = way
+        self._size = state.size
+        self._entries: deque[tuple[int, TokenLogprob]] = deque(state.entries)
 
     def snapshot(self) -> WaitingState:
         """Its state."""
@@ -45,26 +50,50 @@ class Waiting:
             self._entries.append((self._size, item))
             self._size += len(item.piece)
 
-    def take(self, src: Src) -> tuple[LogprobEntry, ...]:
+    def take(self, text: str, src: Src) -> tuple[LogprobEntry, ...]:
         """A piece of the answer comes: the entries that go with it."""
-        entries = self._entries
-        if not entries:
+        if not self._entries:
             return ()
-        taken: list[LogprobEntry] = []
-        start, end = src
-        while entries and (self._told or entries[0][0] < end):
-            at, item = entries.popleft()
-            if self._told or _end(at, item) > start:
-                taken.append(entry(item, self._top))
-        return tuple(taken)
+        if self._way == "counted":
+            taken = self._counted(*src)
+        else:
+            taken = [item for _, item in self._entries]
+            if self._way == "told":
+                taken = taken[_spelling(taken, text.encode("utf-8", "surrogatepass")) :]
+            self._entries.clear()
+        return tuple(entry(item, self._top) for item in taken)
 
     def drop(self, src: Src) -> None:
         """Something else comes, which owns these bytes."""
         entries = self._entries
-        while entries and (self._told or _end(*entries[0]) <= src[1]):
+        if self._way != "counted":
+            entries.clear()
+        while entries and _end(*entries[0]) <= src[1]:
             entries.popleft()
+
+    def _counted(self, start: int, end: int) -> list[TokenLogprob]:
+        entries = self._entries
+        taken: list[TokenLogprob] = []
+        while entries and entries[0][0] < end:
+            at, item = entries.popleft()
+            if _end(at, item) > start:
+                taken.append(item)
+        return taken
 
 
 def _end(start: int, item: TokenLogprob) -> int:
     # A token without bytes has a part in the text that it stands in.
     return start + max(len(item.piece), 1)
+
+
+def _spelling(items: list[TokenLogprob], text: bytes) -> int:
+    """Where the last tokens begin that are this text together; 0 where none are."""
+    left = len(text)
+    for place in range(len(items) - 1, -1, -1):
+        piece = items[place].piece
+        left -= len(piece)
+        if left < 0 or not text.startswith(piece, left):
+            break
+        if left == 0:
+            return place
+    return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -39,7 +39,9 @@ def differences(case: Case, other: Said, protocol: Protocol, where: str) -> Iter
         else:
             yield from _raw(case, mine, theirs, where)
         yield from _finishes(case, mine, theirs, both, where)
-    yield from _usages(case.said, other, where)
+    # What is not parsed has no reasoning, and no count of it.
+    names = _NUMBERS if len(both) == 1 or "completions" not in both else _NUMBERS[:-1]
+    yield from _usages(case.said, other, names, where)
 
 
 def _texts(mine: SaidChoice, theirs: SaidChoice, both: frozenset[Protocol], where: str) -> Iterator[Finding]:
@@ -55,7 +57,9 @@ def _texts(mine: SaidChoice, theirs: SaidChoice, both: frozenset[Protocol], wher
 def _raw(case: Case, mine: SaidChoice, theirs: SaidChoice, where: str) -> Iterator[Finding]:
     raw, parsed = (mine, theirs) if case.evidence.protocol == "completions" else (theirs, mine)
     plain = not parsed.calls and parsed.text("reasoning") is None and parsed.text("refusal") is None
-    if plain and (parsed.text("content") or "") not in (raw.text("content") or ""):
+    written = iter(raw.text("content") or "")
+    # Between what was said, a format may have had blanks and markers.
+    if plain and not all(char in written for char in parsed.text("content") or ""):
         yield nowhere(f"choice {mine.index}: {shown(mine.text('content'))}", f"{shown(theirs.text('content'))} {where}")
 
 
@@ -138,11 +142,11 @@ def _named(case: Case) -> bool:
     return case.evidence.request is None or isinstance(case.request.get("tool_choice"), dict)
 
 
-def _usages(said: Said, other: Said, where: str) -> Iterator[Finding]:
+def _usages(said: Said, other: Said, names: Sequence[str], where: str) -> Iterator[Finding]:
     one, two = said.usage, other.usage
     if one is None or two is None:
         return
-    for name in _NUMBERS:
+    for name in names:
         here: int | None = getattr(one, name)
         there: int | None = getattr(two, name)
         if here is not None and there is not None and here != there:

@@ -218,7 +218,8 @@ def p_done(case: Case) -> Iterator[Finding]:
     """The last event is [DONE], the only one."""
     dones = case.reading.view(View).dones
     if not dones:
-        yield nowhere("no [DONE]")
+        if case.ended:
+            yield nowhere("no [DONE]")
     elif case.reading.events[-1] is not dones[-1]:
         yield at(case.reading.events[-1], "an event after [DONE]")
     for event in dones[1:]:

@@ -124,8 +124,8 @@ def m_json(case: Case) -> Iterator[Finding]:
     """The partial_json of a stopped block, joined, is nothing or one JSON object, unless the message was cut."""
     view = case.reading.view(View)
     reason = _last(view).get("stop_reason")
-    if view.errors or not view.changes or reason in (*_CUT, "stop_sequence"):
-        return
+    if view.errors or not view.changes or reason in (*_CUT, "stop_sequence", "refusal"):
+        return  # a filter cuts, too
     for block in view.blocks:
         if block.kind in TOOLS and block.stop is not None and not block.finished():
             yield at(block.stop, f"input {shown(block.joined())}", "a JSON object")
@@ -144,7 +144,8 @@ def m_delta(case: Case) -> Iterator[Finding]:
     if view.errors:
         return
     if not view.changes:
-        yield nowhere("no message_delta")
+        if case.ended:
+            yield nowhere("no message_delta")
         return
     for event, _ in view.changes[1:]:
         yield at(event, "message_delta again", severity="O")
@@ -170,7 +171,8 @@ def m_stop(case: Case) -> Iterator[Finding]:
             yield at(event, "message_stop in a stream with an error", severity="O")
         return
     if not view.stops:
-        yield nowhere("no message_stop")
+        if case.ended:
+            yield nowhere("no message_stop")
         return
     for event, _ in view.stops[1:]:
         yield at(event, "message_stop again")

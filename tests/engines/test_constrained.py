@@ -1,0 +1,375 @@
+"""What a grammar allows is what was asked for: read back by the parser of each format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from pipeline.engines.base import Unservable
+from pipeline.engines.constrained import KEPT
+from stages.constraint import Constraint, Free, Json, Literal, constraint_of
+from stages.errors import RequestError
+from stages.opening import Ask, Tool
+from stages.parse.formats import FORMATS
+from stages.parse.formats.hermes import HERMES
+from stages.parse.formats.plain import PLAIN
+from tests.support.constrained import Vocabulary, markers, text_of
+from tests.support.parse import OFF, PROMPT, THINKING, Collected, message, opening, semantic, session
+
+
+def const(**values: Any) -> dict[str, Any]:
+    properties = {name: {"const": value} for name, value in values.items()}
+    return {"type": "object", "properties": properties, "required": [*values]}
+
+
+VALUES: dict[str, dict[str, Any]] = {
+    "get_tide": {"port": 'Saint-Malo "intra\\muros" 潮', "days": 3, "deep": {"a": [1, None, {"b": False}]}},
+    "get_tides": {"port": "</tool_call>\n"},
+    "moon": {},
+}
+TOOLS = tuple(Tool(name, None, const(**values) if values else None) for name, values in VALUES.items())
+FORCED = [form for form in FORMATS if form.spellings]
+TEXTS = Vocabulary()
+
+
+def read(form: str, vocabulary: Vocabulary, ask: Ask, constraint: Constraint, seed: int, tail: str) -> Collected:
+    steps = vocabulary.written(vocabulary.held(constraint, tail), seed)
+    opened = opening(form, tokenizer=vocabulary.facts, ask=ask)
+    return message(semantic(opened, session(steps, tail=tail)))
+
+
+def made(ask: Ask, form: Any = HERMES, vocabulary: Vocabulary = TEXTS, protocol: str = "chat") -> Constraint:
+    constraint = constraint_of(ask, form, vocabulary.facts, protocol)
+    assert constraint is not None
+    return constraint
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_families_that_are_held() -> None:
+    assert [form.name for form in FORMATS if not form.spellings] == [
+        "plain", "think",
+        # Arguments that are not JSON.
+        "qwen3-xml", "qwen3.5", "nemotron3", "step3p5", "step5", "mimo", "minicpmv", "minimax_m2",
+        "minimax_m2_append_think", "seed_oss", "dots", "step3", "minicpm5",
+        # Messages.
+        "cohere_command5", "harmony", "inkling", "muse", "muse_glimmer",
+        # Arguments that are not JSON (k2_horizon: or are, as the prompt says).
+        "deepseek_v32", "deepseek_v4", "gigachat3.5", "kimi_k3", "glm", "glm47", "ling3", "poolside_v1", "spark2.5",
+        "iquest_q1", "hy_v3", "hy_v4", "k2_horizon", "minimax_m3", "pythonic", "llama4_pythonic", "olmo3", "lfm2",
+        "gemma3", "gemma4", "functiongemma",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("form", FORCED, ids=lambda form: form.name)
+@pytest.mark.parametrize(("choice", "parallel"), [("required", True), ("required", False), ("name:get_tide", True)])
+def test_a_forced_call_is_read_as_that_call(form: Any, ids: bool, choice: str, parallel: bool) -> None:
+    """``ids``: the format's literals are special tokens."""
+    vocabulary = Vocabulary(markers(form) if ids else ())
+    ask = Ask(tools=TOOLS, tool_choice=choice, parallel=parallel)
+    constraint = made(ask, form, vocabulary)
+    for seed in range(3):
+        got = read(form.name, vocabulary, ask, constraint, seed, tail="<assistant>")
+        assert (got.faults, got.content, got.finish) == ([], None, "eos")
+        assert 1 <= len(got.calls) <= (20 if parallel and choice == "required" else 1)
+        for call in got.calls:
+            assert call.complete
+            assert call.value() == VALUES[call.name]
+            assert choice in ("required", f"name:{call.name}")
+
+
+@pytest.mark.parametrize("form", FORCED, ids=lambda form: form.name)
+def test_several_calls_are_read_as_several(form: Any) -> None:
+    """Or as one, where the family has no other."""
+    vocabulary = Vocabulary(markers(form))
+    ask = Ask(tools=TOOLS[2:], tool_choice="required")
+    constraint = made(ask, form, vocabulary)
+    counts = {len(read(form.name, vocabulary, ask, constraint, seed, "<assistant>").calls) for seed in range(8)}
+    assert (max(counts) >= 3) == (form.name != "gigachat3")
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("form", FORCED, ids=lambda form: form.name)
+def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
+    start = form.spellings[-1].opens + form.spellings[-1].call[0]
+    words = (*form.calls.bare, start[: start.find("[") + 1])
+    vocabulary = Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *form.calls.all()))
+    strict = Tool("get_tide", None, const(**VALUES["get_tide"]), True)
+    ask = Ask(tools=(strict, TOOLS[2]))
+    constraint = made(ask, form, vocabulary)
+    seen: set[str] = set()
+    for seed in range(15):
+        got = read(form.name, vocabulary, ask, constraint, seed, "<assistant>")
+        seen |= {call.name for call in got.calls} | ({"content"} if got.content else set())
+        for call in got.calls:
+            assert call.complete
+            assert call.name != "get_tide" or call.value() == VALUES["get_tide"]
+    assert seen > {"content"}
+
+
+def test_only_the_functions_that_are_allowed() -> None:
+    held = TEXTS.held(made(Ask(tools=TOOLS, tool_choice="required", allowed=("moon",))))
+    assert not TEXTS.takes(held, '<tool_call>\n{"name": "get')
+    assert TEXTS.takes(
+        TEXTS.held(made(Ask(tools=TOOLS, tool_choice="required", allowed=("moon",)))),
+        '<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>',
+    )
+
+
+def test_the_end_is_allowed_where_the_call_is_whole_and_nowhere_else() -> None:
+    held = TEXTS.held(made(Ask(tools=TOOLS, tool_choice="required", parallel=False)))
+    for number in TEXTS.ids('<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>'):
+        assert TEXTS.end not in TEXTS.allowed(held)
+        assert not held.complete
+        held.take(number)
+    assert held.complete
+    assert TEXTS.allowed(held) == [TEXTS.end]
+    held.take(TEXTS.end)
+
+
+def test_a_special_token_is_no_letters_and_letters_are_no_special_token() -> None:
+    vocabulary = Vocabulary(("<tool_call>", "</tool_call>"))
+    held = vocabulary.held(made(Ask(tools=TOOLS, tool_choice="required"), vocabulary=vocabulary))
+    assert vocabulary.allowed(held) == [vocabulary.facts.special["<tool_call>"]]
+    answer = vocabulary.held(made(Ask(answer={"type": "string"}), vocabulary=vocabulary))
+    answer.take(ord('"'))
+    assert vocabulary.special.isdisjoint(vocabulary.allowed(answer))
+
+
+def test_words_that_are_no_call_are_content() -> None:
+    """Phi 4's opener is a word: a text may have it."""
+    phi = next(form for form in FORMATS if form.name == "phi4_mini_json")
+    strict = Tool("moon", None, None, True)
+    assert TEXTS.takes(TEXTS.held(made(Ask(tools=(strict,)), phi)), "import functools, functools again")
+    assert not TEXTS.takes(TEXTS.held(made(Ask(tools=(strict,)), phi)), "import functools[1")
+
+
+# --- reasoning ------------------------------------------------------------------------------------------------------
+
+CALL = '<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>'
+THINKS = Vocabulary(("<think>", "</think>"))
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "tail", "text", "want"),
+    [
+        (TEXTS, PROMPT, CALL, True),
+        (TEXTS, PROMPT, f"<think>\nhm\n</think>\n\n{CALL}", False),  # this model knows no such token
+        (THINKS, PROMPT, CALL, True),
+        (THINKS, PROMPT, f"<think>\nhm\n</think>\n\n{CALL}", True),
+        (THINKS, THINKING, f"hm\n</think>\n\n{CALL}", True),
+        (THINKS, THINKING, CALL, False),
+        (TEXTS, THINKING, f"hm\n</think>\n\n{CALL}", True),
+        (TEXTS, THINKING, "hm\n</think>\n\nWell", False),
+        (TEXTS, THINKING, f"hm {CALL}", False),
+        (THINKS, OFF, CALL, True),
+        (THINKS, OFF, f"<think>\nhm\n</think>\n\n{CALL}", False),
+        (THINKS, "<|im_start|>assistant\n<think></think>", f"\n\n{CALL}", True),
+    ],
+)
+def test_reasoning_comes_before_it(vocabulary: Vocabulary, tail: str, text: str, want: bool) -> None:
+    constraint = made(Ask(tools=TOOLS, tool_choice="required"), vocabulary=vocabulary)
+    assert vocabulary.takes(vocabulary.held(constraint, tail), text) is want
+
+
+@pytest.mark.parametrize("form", FORCED, ids=lambda form: form.name)
+def test_reasoning_and_a_call_are_read_as_both(form: Any) -> None:
+    if form.reasoning is None or not form.reasoning.openers:
+        return
+    vocabulary = Vocabulary(markers(form))
+    ask = Ask(tools=TOOLS, tool_choice="required", parallel=False)
+    constraint = made(ask, form, vocabulary)
+    opener = form.reasoning.openers[-1]
+    for seed in range(4):
+        got = read(form.name, vocabulary, ask, constraint, seed, tail=f"<assistant>{opener}\n")
+        assert got.content is None
+        assert set(got.faults) <= {"invalid_utf8"}  # random bytes
+        [call] = got.calls
+        assert call.value() == VALUES[call.name]
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+SCHEMAS: dict[str, tuple[Any, str]] = {
+    "nested": (
+        {
+            "type": "object",
+            "properties": {
+                "who": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}},
+                        "required": ["name"], "additionalProperties": False},
+                "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1, "maxItems": 3},
+            },
+            "required": ["who", "tags"],
+            "additionalProperties": False,
+        },
+        '{"who": {"name": "x"}, "tags": []}',
+    ),
+    "pattern": ({"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3}$"}, '"AB-12"'),
+    "bounds": ({"type": "integer", "minimum": 3, "maximum": 117}, "118"),
+    "any of": ({"anyOf": [{"type": "null"}, {"const": {"k": [1]}}]}, '{"k": [2]}'),
+    "recursive": (
+        {
+            "$defs": {"node": {"type": "object", "properties": {"to": {"anyOf": [
+                {"$ref": "#/$defs/node"}, {"type": "null"}]}}, "required": ["to"], "additionalProperties": False}},
+            "$ref": "#/$defs/node",
+        },
+        '{"to": {"to": 1}}',
+    ),
+    "more properties": (
+        {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+         "additionalProperties": {"enum": [1, 2]}},
+        '{"a": true, "b": 3}',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_an_answer_satisfies_its_schema(name: str) -> None:
+    schema, wrong = SCHEMAS[name]
+    ask = Ask(answer=schema)
+    constraint = made(ask, PLAIN)
+    valid = jsonschema_rs.validator_for(schema)
+    assert not valid.is_valid(json.loads(wrong))
+    assert not TEXTS.takes(TEXTS.held(constraint), wrong)
+    seen: set[str] = set()
+    for seed in range(30):
+        got = read("plain", TEXTS, ask, constraint, seed, tail="")
+        assert valid.is_valid(json.loads(got.content or ""))
+        seen.add(got.content or "")
+    assert len(seen) > 1
+
+
+def test_any_object_is_an_object() -> None:
+    for text, want in {'{"a": [1, {"b": null}]}': True, '{\n  "a": 1\n}': True, "[]": False, "1": False}.items():
+        assert TEXTS.takes(TEXTS.held(made(Ask(answer={}))), text) is want
+    assert not TEXTS.takes(TEXTS.held(made(Ask(answer={}))), "{" + " " * 40)
+
+
+def test_tools_and_an_answer_are_a_call_or_an_answer() -> None:
+    ask = Ask(tools=TOOLS, answer={"enum": ["yes", "no"]})
+    for text, want in {CALL: True, f"{CALL}\n{CALL}": True, '"yes"': True, '"maybe"': False, "Yes": False}.items():
+        assert TEXTS.takes(TEXTS.held(made(ask)), text) is want
+    forced = Ask(tools=TOOLS, answer={"enum": ["yes", "no"]}, tool_choice="required")
+    assert not TEXTS.takes(TEXTS.held(made(forced)), '"yes"')
+    none = Ask(tools=TOOLS, answer={"enum": ["yes", "no"]}, tool_choice="none")
+    assert not TEXTS.takes(TEXTS.held(made(none)), CALL)
+
+
+# --- what is not held -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [Ask(), Ask(tools=TOOLS), Ask(tools=TOOLS, tool_choice="none"), Ask(tools=TOOLS, parallel=False)],
+)
+def test_free_requests_are_free(ask: Ask) -> None:
+    assert constraint_of(ask, HERMES, TEXTS.facts, "chat") is None
+
+
+def test_a_family_without_a_spelling_is_steered() -> None:
+    glm = next(form for form in FORMATS if form.name == "glm")
+    assert constraint_of(Ask(tools=TOOLS, tool_choice="required"), glm, TEXTS.facts, "chat") is None
+    assert constraint_of(Ask(tools=TOOLS, answer={}), glm, TEXTS.facts, "chat") is None
+    assert constraint_of(Ask(answer={}), glm, TEXTS.facts, "chat") is not None
+    assert constraint_of(Ask(answer={}), None, TEXTS.facts, "chat") is None
+
+
+# --- what cannot be -------------------------------------------------------------------------------------------------
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "object", "not": {}}, '"not"'),
+        ({"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}, '"uniqueItems"'),
+        ({"type": "object", "properties": {"x": {"pattern": "(?=x)"}}}, "regex"),
+        ({"type": "object", "properties": {"x": {"$ref": "http://x.test/y"}}}, "x.test"),
+        ({"type": "object", "properties": {"x": False}, "required": ["x"]}, "nsatisfiable"),
+        ({"type": "string"}, "nsatisfiable"),
+        ({"type": "object", "properties": {"x": deep(300)}}, "recursion"),
+        ({"type": "object", "properties": {"x": {"enum": [f"v{n}" for n in range(100_000)]}}}, "too big"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("protocol", "param"),
+    [("chat", "tools[1].function.parameters"), ("responses", "tools[1].parameters"),
+     ("messages", "tools[1].input_schema")],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_held_is_named(schema: Any, says: str, protocol: str, param: str) -> None:
+    ask = Ask(tools=(TOOLS[0], Tool("bad", None, schema)), tool_choice="required")
+    with pytest.raises(RequestError) as caught:
+        TEXTS.held(made(ask, protocol=protocol))
+    assert (caught.value.param, caught.value.code, caught.value.status) == (param, "unsupported_schema", 400)
+    assert says in caught.value.message
+    assert caught.value.message.startswith(f"{param}: ")
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    ("protocol", "param"),
+    [("chat", "response_format.json_schema.schema"), ("completions", "response_format.json_schema.schema"),
+     ("responses", "text.format.schema"), ("messages", "output_config.format.schema")],
+)  # fmt: skip
+def test_so_is_that_of_an_answer(protocol: str, param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        TEXTS.held(made(Ask(answer={"not": {}}), PLAIN, protocol=protocol))
+    assert caught.value.param == param
+
+
+def test_a_model_without_an_end_cannot_be_held() -> None:
+    vocabulary = Vocabulary()
+    endless = type(vocabulary.grammars)(vocabulary.pieces, type(vocabulary.facts)())
+    with pytest.raises(RequestError, match="ends its output"):
+        endless.compiled(Literal("x"))
+
+
+def test_a_token_that_is_not_allowed_is_an_error() -> None:
+    held = TEXTS.grammars.compiled(Literal("x"))()
+    with pytest.raises(Unservable, match="left what it was held to"):
+        held.take(ord("y"))
+    with pytest.raises(Unservable, match="cannot be held"):
+        held.mask()
+
+
+def test_choices_do_not_know_each_other() -> None:
+    begin = TEXTS.grammars.compiled(Literal("xy"))
+    one, other = begin(), begin()
+    one.take(ord("x"))
+    assert (TEXTS.allowed(one), TEXTS.allowed(other)) == ([ord("y")], [ord("x")])
+
+
+def test_a_grammar_is_compiled_once_and_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = Vocabulary()
+    made: list[str] = []
+    compiled = vocabulary.grammars._matcher  # pyright: ignore[reportPrivateUsage]  (nobody is told of the cache)
+    monkeypatch.setattr(vocabulary.grammars, "_matcher", lambda text: (made.append(text), compiled(text))[1])
+    for number in range(KEPT + 1):
+        for _ in range(3):
+            vocabulary.grammars.compiled(Json({"const": number}, "x"))
+    assert len(made) == KEPT + 1
+    vocabulary.grammars.compiled(Json({"const": KEPT}, "x"))
+    assert len(made) == KEPT + 1
+    vocabulary.grammars.compiled(Json({"const": 0}, "x"))
+    assert len(made) == KEPT + 2
+
+
+def test_free_text_up_to_the_first_of_several() -> None:
+    vocabulary = Vocabulary(("<b>",))
+    for text, want in {"x<a>": True, "x<b>": True, "x": False, "x<a>y": False, "x<c><a>": False}.items():
+        held = vocabulary.grammars.compiled(Free(until=("<a>", "<b>"), without=("<c>",)))()
+        assert vocabulary.takes(held, text) is want
+    assert text_of(vocabulary.written(vocabulary.grammars.compiled(Free(until=("<b>",)))(), 1)).endswith(
+        "<b><end of turn>"
+    )
