@@ -132,6 +132,8 @@ class Session:
         """What the engine said last."""
         self.ended = False
         """The semantic layer has ended: what is still to come are the last frames."""
+        self._chunks = 0
+        """How many came out of the encoder."""
         self._frames_in, self.frames = self._channel()
 
     @property
@@ -188,7 +190,7 @@ class Session:
                 self._parser_failed,
             )  # fmt: skip
             start(
-                run_stage, layers.encoder.start(opening), semantic, chunks_in, tap("served", "chunk"),
+                run_stage, layers.encoder.start(opening), semantic, chunks_in, self._counting(tap("served", "chunk")),
                 self._encoder_failed,
             )  # fmt: skip
             start(run_stage, layers.framer.start(opening), chunks, self._frames_in, self._heard(tap("served", "frame")))
@@ -209,6 +211,13 @@ class Session:
 
         return noted
 
+    def _counting(self, tap: Tap) -> Tap:
+        def counted(events: list[Any], causes: list[int], /) -> None:
+            tap(events, causes)
+            self._chunks += len(events)
+
+        return counted
+
     def _heard(self, tap: Tap) -> Tap:
         """Frames are what ends a silence: of inputs that give none a client hears nothing."""
 
@@ -227,7 +236,11 @@ class Session:
     def _encoder_failed(self, error: Exception) -> list[Any]:
         # Events that a user's parser put together wrongly: a choice that nobody asked for, a call without a beginning.
         self._stage_failed(self._layers.encoder.id, error)
-        return fold(self._layers.encoder.start(self.opening), _PARSER_FAILED)
+        encoder = self._layers.encoder.start(self.opening)
+        if self._chunks:
+            # The stream has begun: then the error is one of its events.
+            fold(encoder, [Tick()])
+        return fold(encoder, _PARSER_FAILED)
 
     def _stage_failed(self, stage: str, error: Exception) -> None:
         log.error("session %s: stage %s raised %s", self.opening.session, stage, type(error).__name__)

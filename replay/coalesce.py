@@ -33,7 +33,7 @@ from stages.events import (
     Usage,
 )
 
-TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments", "delta"))
+TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments", "delta", "text"))
 
 _DELTAS = frozenset((Reasoning, Content, Refusal, CallArguments, Marker, Dropped))
 _SESSION = frozenset((Usage, Failure, End, TimingInput, Echo))

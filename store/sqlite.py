@@ -395,7 +395,5 @@ def _all_there(info: SessionInfo, records: Mapping[Key, Sequence[Record]], only:
 
 def _cut_short(info: SessionInfo, name: str, seq: int, count: int) -> CorruptRecord:
     track, _, layer = name.rpartition("/")
-    return CorruptRecord(
-        f"session {info.session}, track {track}, layer {layer}, seq {seq}: {count} records were stored. Restore the "
-        "file from a backup."
-    )
+    where = f"session {info.session}, track {track}, layer {layer}, seq {seq}"
+    return CorruptRecord(f"{where}: {count} records were stored. Restore the file from a backup.")

@@ -329,7 +329,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--stall-after", default=60.0, show_default=True, type=Range(0, min_open=True),
               help="Seconds that a client takes nothing before detach or abort.")  # fmt: skip
 @click.option("--resume", default=0.0, show_default=True, type=Range(0), metavar="SECONDS",
-              help="A recorded stream goes on so long after its client has left (docs/resume.md); 0: it ends.")  # fmt: skip
+              help="A recorded stream goes on so long after its client has left; 0: it ends.")  # fmt: skip
 @click.option("--max-resume", default=600.0, show_default=True, type=Range(0), metavar="SECONDS",
               help="The most that a request may ask for instead; 0: nothing.")  # fmt: skip
 @click.option("--shutdown-grace", default=5.0, show_default=True, type=Range(0),

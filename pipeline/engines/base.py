@@ -44,13 +44,15 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the prompt is rendered from. ``messages``: dicts as chat templates take them, content as text."""
+    """What the prompt is rendered from. ``messages``: dicts as chat templates take them, content as text; ``field``:
+    the request's own name for them."""
 
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...] = ()
     template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    field: str = "messages"
 
 
 RawPrompt: TypeAlias = str | tuple[int, ...]

@@ -81,7 +81,7 @@ def prepare(
     check_ids(forced or (), vocabulary, "forced_ids")
     if request.conversation is not None:
         prompt = render(tokenizer, request.conversation, facts)
-        check_length(len(prompt.ids), context)
+        check_length(len(prompt.ids), context, request.conversation.field)
         return [Prepared(prompt, range(request.n), forced)]
 
     encoded = partial(encode, tokenizer, special=request.special)
@@ -119,7 +119,7 @@ def raw_prompts(request: EngineRequest, reader: Reader, context: int) -> list[tu
 def render(tokenizer: ChatTokenizer, conversation: Conversation, facts: TokenizerFacts) -> Prompt:
     """Render and tokenise. Raises RequestError where the template rejects the conversation."""
     if template_text(tokenizer) is None:
-        raise RequestError("this model has no chat template", param="messages", code="no_chat_template")
+        raise RequestError("this model has no chat template", param=conversation.field, code="no_chat_template")
     for name in conversation.template_kwargs:
         if name in _RENDER_ARGUMENTS:
             raise RequestError(f"chat_template_kwargs may not set {name!r}", param=f"chat_template_kwargs.{name}")
@@ -140,7 +140,7 @@ def _rendered(tokenizer: ChatTokenizer, conversation: Conversation) -> str:
     except Exception as error:
         # A template is a program that runs on the client's data: whatever it raises, the request is what it rejects.
         message = f"the chat template rejected the request: {error}"
-        raise RequestError(message, param="messages", code="chat_template_error") from error
+        raise RequestError(message, param=conversation.field, code="chat_template_error") from error
     return str(text)
 
 
@@ -149,11 +149,12 @@ def encode(tokenizer: ChatTokenizer, text: str, *, special: bool = False) -> tup
     return tuple(tokenizer(text, add_special_tokens=special)["input_ids"])
 
 
-def check_length(count: int, context: int | None) -> None:
-    """Raise RequestError where a prompt is empty, or of so many tokens that not one of an answer has room."""
+def check_length(count: int, context: int | None, field: str = "messages") -> None:
+    """Raise RequestError where a prompt is empty, or of so many tokens that not one of an answer has room.
+    ``field``: of the request, which it is made of."""
     if count == 0:
-        raise RequestError("the chat template makes an empty prompt of these messages", param="messages")
-    _check_room(count, context, "messages")
+        raise RequestError("the chat template makes an empty prompt of these messages", param=field)
+    _check_room(count, context, field)
 
 
 def _check_room(count: int, context: int | None, param: str, answer: int = 1) -> None:

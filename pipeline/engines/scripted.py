@@ -236,7 +236,7 @@ def _play(engine: ScriptedEngine, request: EngineRequest, turn: int) -> Generato
     if scripts and scripts[0] and isinstance(scripts[0][0], RequestError):
         raise scripts[0][0].with_traceback(None)
     if request.conversation is not None:
-        check_length(len(opened[0][0].ids), engine.context)
+        check_length(len(opened[0][0].ids), engine.context, request.conversation.field)
     made = admission(request, engine.toy, opened)
     _watched(request.watch, made)
     yield made

@@ -156,9 +156,10 @@ class Server(Host):
                 await refused(scope, receive, send)
                 return
             session = self.session(protocol, plan, body, turn.conversation)
+            # Without a word to the event loop the session is live, and its conversation its own.
+            await held.aclose()
             if turn.background:
                 self.launch(session)
-                await held.aclose()
                 await responses.begun(self, session.opening, wish)(scope, receive, send)
             else:
                 await self.serve(session, scope, receive, send, wish=wish)

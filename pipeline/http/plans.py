@@ -72,7 +72,7 @@ def plan(
     _check_model(request.model, model)
     forced = _forced(body) if allow_forced else Forced()
     return Plan(
-        openai_chat.ask_of(request, reasoning_field), _conversation(request), _sampling(request, forced),
+        openai_chat.ask_of(request, reasoning_field), _conversation(request, protocol), _sampling(request, forced),
         keep_alive=_keep_alive(request), ignored=_ignored(unknown, allow_forced), chat=request,
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def counted(body: bytes, model: str) -> Conversation:
     ``plan``."""
     request = anthropic.chat_of(anthropic.decode_request(body, counting=True))
     _check_model(request.model, model)
-    return _conversation(request)
+    return _conversation(request, "messages")
 
 
 def _of_completions(body: bytes, model: str, allow_forced: bool) -> Plan:
@@ -114,7 +114,7 @@ def _keep_alive(request: ChatRequest | CompletionsRequest) -> float | None:
     return max(asked, MIN_KEEP_ALIVE) if asked else asked
 
 
-def _conversation(request: ChatRequest) -> Conversation:
+def _conversation(request: ChatRequest, protocol: str) -> Conversation:
     kwargs: dict[str, Any] = {}
     effort = request.reasoning_effort
     if effort is not None:
@@ -127,6 +127,7 @@ def _conversation(request: ChatRequest) -> Conversation:
         template_kwargs=kwargs | request.chat_template_kwargs,
         add_generation_prompt=bool(request.add_generation_prompt),
         continue_final_message=request.continue_final_message,
+        field="input" if protocol == "responses" else "messages",
     )
 
 

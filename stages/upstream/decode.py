@@ -334,10 +334,10 @@ class _Machine:
 
 
 class Decode:
-    """A stage ``decode.PROTOCOL@1``. ``reader``: makes the protocol's reader, given the state of one or None."""
+    """A stage ``decode.PROTOCOL@N``. ``reader``: makes the protocol's reader, given the state of one or None."""
 
-    def __init__(self, protocol: str, reader: Callable[[Opening, Any], Reader]) -> None:
-        self.id = f"decode.{protocol}@1"
+    def __init__(self, protocol: str, version: int, reader: Callable[[Opening, Any], Reader]) -> None:
+        self.id = f"decode.{protocol}@{version}"
         self._reader = reader
 
     def start(self, opening: Opening) -> Machine[Upstream, Semantic]:
@@ -350,9 +350,9 @@ class Decode:
 
 
 DECODERS: Final[dict[str, Stage[Upstream, Semantic]]] = {
-    protocol: Decode(protocol, reader)
-    for protocol, reader in (
-        ("chat", _chat), ("completions", _completions), ("responses", _responses), ("messages", _messages),
+    protocol: Decode(protocol, version, reader)
+    for protocol, version, reader in (
+        ("chat", 1, _chat), ("completions", 1, _completions), ("responses", 2, _responses), ("messages", 1, _messages),
     )
 }  # fmt: skip
 """By the opening's protocol."""

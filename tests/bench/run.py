@@ -36,6 +36,7 @@ from stages.stage import fold
 from store import open_store
 from store.api import EventStore
 from tests.bench.grammars import bench_grammars
+from tests.bench.held import bench_held
 from tests.bench.measure import TOKENS, Rows, per_token, pieces
 from tests.bench.proxy import bench_proxy
 from tests.bench.replay import bench_replay
@@ -295,7 +296,9 @@ def main() -> None:
     """Run all and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", type=Path)
-    options.add_argument("--only", choices=["fold", "grammars", "rules", "live", "bytes", "http", "proxy", "replay"])
+    options.add_argument(
+        "--only", choices=["fold", "grammars", "rules", "live", "bytes", "http", "proxy", "replay", "held"]
+    )
     chosen = options.parse_args()
     rows: Rows = []
     parts = {
@@ -307,6 +310,7 @@ def main() -> None:
         "http": bench_http,
         "proxy": bench_proxy,
         "replay": bench_replay,
+        "held": bench_held,
     }
     for name, part in parts.items():
         if chosen.only in (None, name):

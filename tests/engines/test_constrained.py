@@ -103,7 +103,7 @@ def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
     ask = Ask(tools=(strict, TOOLS[2]))
     constraint = made(ask, form, vocabulary)
     seen: set[str] = set()
-    for seed in range(15):
+    for seed in range(25):
         got = read(form.name, vocabulary, ask, constraint, seed, "<assistant>")
         seen |= {call.name for call in got.calls} | ({"content"} if got.content else set())
         for call in got.calls:
@@ -353,8 +353,13 @@ def test_choices_do_not_know_each_other() -> None:
 def test_a_grammar_is_compiled_once_and_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = Vocabulary()
     made: list[str] = []
-    compiled = vocabulary.grammars._matcher  # pyright: ignore[reportPrivateUsage]  (nobody is told of the cache)
-    monkeypatch.setattr(vocabulary.grammars, "_matcher", lambda text: (made.append(text), compiled(text))[1])
+    compiled: Any = vocabulary.grammars._matcher  # pyright: ignore[reportPrivateUsage]  (nobody is told of the cache)
+
+    def matcher(text: str) -> Any:
+        made.append(text)
+        return compiled(text)
+
+    monkeypatch.setattr(vocabulary.grammars, "_matcher", matcher)
     for number in range(KEPT + 1):
         for _ in range(3):
             vocabulary.grammars.compiled(Json({"const": number}, "x"))

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import jsonschema_rs
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageFunctionToolCall
 from pydantic import BaseModel, ConfigDict
 
 from stages.events import TokensInput
@@ -90,8 +89,8 @@ def test_a_named_call_in_two_choices(real: Running) -> None:
 def test_several_calls_until_the_bound(real: Running) -> None:
     with real.client().with_options(timeout=LONG) as client:
         whole = real.create(
-            client, messages=ASKED, tools=TOOLS[1:], tool_choice="required", max_completion_tokens=60,
-            extra_body={"min_tokens": 60},
+            client, messages=ASKED, tools=TOOLS[1:], tool_choice="required", max_completion_tokens=100,
+            extra_body={"min_tokens": 100},
         )  # fmt: skip
     [choice] = whole.choices
     assert choice.finish_reason == "length"
@@ -114,8 +113,7 @@ def test_the_parse_helper_of_strict_tools(real: Running) -> None:
         answer = client.chat.completions.parse(
             model=real.model, messages=ASKED, tools=tools, tool_choice="required", parallel_tool_calls=False, seed=2
         )
-    [call] = answer.choices[0].message.tool_calls or ()
-    assert isinstance(call, ChatCompletionMessageFunctionToolCall)
+    [call] = answer.choices[0].message.tool_calls or []
     assert isinstance(call.function.parsed_arguments, Person)
 
 

@@ -48,7 +48,7 @@ def test_health(server: Running) -> None:
     assert body["store"]["failures"] == 0
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/completions", "/v1/chat/completions/x"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/embeddings", "/v1/chat/completions/x"])
 def test_an_unknown_path(server: Running, path: str) -> None:
     answer = server.http.get(path)
     assert answer.status_code == 404

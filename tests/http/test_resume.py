@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -84,8 +85,8 @@ async def test_a_client_is_cut_off_at_every_event_and_takes_its_stream_up(file: 
     async with serving(store) as server:
         count = len(events((await asked(protocol).run(server)).body))
     for cut in range(1, count):
-        engine = Stepping()
-        async with serving(store, engine) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+        engine: Any = Stepping()
+        async with serving(store, engine) as server, anyio.create_task_group() as tasks:
             with Client(asked(protocol, query="resume=60")).asking(server, tasks) as client:
                 while len(client.events) < cut:
                     await engine.step()
@@ -99,18 +100,18 @@ async def test_a_client_is_cut_off_at_every_event_and_takes_its_stream_up(file: 
                 assert (server.live.find(session_of(name)) is None) == over
                 engine.go(50)
                 rest = await reader.whole()
-        await until_stored(store)
-        trace = store.load(session_of(name))
-        assert [*had, *rest] == served(trace)
-        assert len([*had, *rest]) == count
-        assert trace.info.state == ("closed" if over else "detached")
-        assert Replayer().replay(trace).verdict == "same"
+            await until_stored(store)
+            trace = store.load(session_of(name))
+            assert [*had, *rest] == served(trace)
+            assert len([*had, *rest]) == count
+            assert trace.info.state == ("closed" if over else "detached")
+            assert Replayer().replay(trace).verdict == "same"
 
 
 @pytest.mark.anyio
 async def test_two_readers_and_the_client_at_once(store: EventStore) -> None:
-    engine = Stepping()
-    async with serving(store, engine) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    engine: Any = Stepping()
+    async with serving(store, engine) as server, anyio.create_task_group() as tasks:
         with Client(asked("chat")).asking(server, tasks) as client:
             engine.go(2)
             await client.has(1)
@@ -134,8 +135,8 @@ async def test_two_readers_and_the_client_at_once(store: EventStore) -> None:
 @pytest.mark.anyio
 async def test_without_a_wish_a_session_ends_with_its_client(store: EventStore) -> None:
     """And who reads it is told so, in an event, as are those who come later."""
-    engine = Stepping()
-    async with serving(store, engine) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    engine: Any = Stepping()
+    async with serving(store, engine) as server, anyio.create_task_group() as tasks:
         with Client(asked("chat")).asking(server, tasks) as client:
             engine.go(2)
             await client.has(1)
@@ -159,10 +160,11 @@ async def test_without_a_wish_a_session_ends_with_its_client(store: EventStore) 
 
 @pytest.mark.anyio
 async def test_nobody_takes_it_up(store: EventStore) -> None:
-    engine = Stepping()
-    async with serving(store, engine, resume=0.05) as server:  # type: ignore[arg-type]
+    engine: Any = Stepping()
+    client = Client(asked("chat"))
+    async with serving(store, engine, resume=0.05) as server:
         async with anyio.create_task_group() as tasks:
-            with Client(asked("chat")).asking(server, tasks) as client:
+            with client.asking(server, tasks):
                 engine.go(2)
                 await client.has(1)
         # The session ends by itself, or the group would not.
@@ -175,8 +177,8 @@ async def test_nobody_takes_it_up(store: EventStore) -> None:
 @pytest.mark.anyio
 async def test_whoever_reads_keeps_it_going(store: EventStore) -> None:
     """The time begins anew when the last reader has left."""
-    engine = Stepping()
-    async with serving(store, engine) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    engine: Any = Stepping()
+    async with serving(store, engine) as server, anyio.create_task_group() as tasks:
         with Client(asked("chat", query="resume=0.3")).asking(server, tasks) as client:
             engine.go(2)
             await client.has(1)
@@ -198,10 +200,11 @@ async def test_whoever_reads_keeps_it_going(store: EventStore) -> None:
 async def test_a_request_asks_for_no_more_than_the_server_allows(
     store: EventStore, most: float, seconds: float
 ) -> None:
-    engine = Stepping()
-    async with serving(store, engine, max_resume=most) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    client = Client(asked("chat", query="resume=1e9"))
+    engine: Any = Stepping()
+    async with serving(store, engine, max_resume=most) as server, anyio.create_task_group() as tasks:
         assert server.wish({"query_string": b"resume=1e9"}).resume == seconds
-        with Client(asked("chat", query="resume=1e9")).asking(server, tasks) as client:
+        with client.asking(server, tasks):
             engine.go(2)
             await client.has(1)
     await until_stored(store)
@@ -210,9 +213,9 @@ async def test_a_request_asks_for_no_more_than_the_server_allows(
 
 @pytest.mark.anyio
 async def test_a_stream_that_was_launched_has_no_client_and_readers(store: EventStore) -> None:
-    engine = Stepping()
+    engine: Any = Stepping()
     body = b'{"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
-    async with serving(store, engine) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    async with serving(store, engine) as server, anyio.create_task_group() as tasks:
         session = server.session("chat", plan("chat", body, server.model), body)
         server.launch(session)
         assert server.live.find(session.opening.session) is session
@@ -229,9 +232,9 @@ async def test_a_stream_that_was_launched_has_no_client_and_readers(store: Event
 
 @pytest.mark.anyio
 async def test_what_was_launched_ends_with_the_server(store: EventStore) -> None:
-    engine = Stepping()
+    engine: Any = Stepping()
     body = b'{"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
-    async with serving(store, engine) as server:  # type: ignore[arg-type]
+    async with serving(store, engine) as server:
         session = server.session("chat", plan("chat", body, server.model), body)
         server.launch(session)
         engine.go(2)
@@ -245,8 +248,8 @@ async def test_what_was_launched_ends_with_the_server(store: EventStore) -> None
 @pytest.mark.anyio
 async def test_comments_keep_a_silent_reader_alive(store: EventStore) -> None:
     """They are its own: the session's are left out, and none is recorded for a reader."""
-    engine = Stepping()
-    async with serving(store, engine, keep_alive=0.05) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    engine: Any = Stepping()
+    async with serving(store, engine, keep_alive=0.05) as server, anyio.create_task_group() as tasks:
         with Client(asked("chat", stream_options={"keep_alive": 0})).asking(server, tasks) as client:
             engine.go(2)
             await client.has(1)
@@ -278,8 +281,8 @@ async def test_recorded_comments_are_left_out(store: EventStore) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_while_it_waits(store: EventStore, stream: bool) -> None:
     """Nothing is left behind: the session has other clients."""
-    engine = Stepping()
-    async with serving(store, engine) as server, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+    engine: Any = Stepping()
+    async with serving(store, engine) as server, anyio.create_task_group() as tasks:
         with Client(asked("chat", stream=stream)).asking(server, tasks) as client:
             engine.go(1)
             await anyio.wait_all_tasks_blocked()

@@ -31,17 +31,17 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def test_openai_reads_ids_and_the_comments_between(slow: Running) -> None:
     with slow.client() as client:
-        chunks = list(slow.create(client, stream=True, **IDS))
+        chunks: list[Any] = list(slow.create(client, stream=True, **IDS))
+        one: Any = chunks[0].__class__
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Two a day."
         name = chunks[0].id
         wire = slow.http.get(f"/v1/streams/{name}?event_ids=true").text
         assert "\nid: 3\n" in wire
         # And a stream that is taken up again, by the same client.
-        got: Any = client.get(
-            f"/streams/{name}?after=1&event_ids=true", cast_to=openai.types.chat.ChatCompletionChunk, stream=True,
-            stream_cls=openai.Stream[openai.types.chat.ChatCompletionChunk],
-        )  # fmt: skip
-        assert [chunk.model_dump() for chunk in got] == [chunk.model_dump() for chunk in chunks[1:]]
+        kind: Any = openai.Stream
+        get: Any = client.get
+        path = f"/streams/{name}?after=1&event_ids=true"
+        assert list(get(path, cast_to=one, stream=True, stream_cls=kind[one])) == chunks[1:]
         with pytest.raises(openai.ConflictError, match="nothing behind event 99"):
             client.get(f"/streams/{name}?after=99", cast_to=object)
         with pytest.raises(openai.NotFoundError, match="on record"):

@@ -91,10 +91,8 @@ def called(number: str, name: str) -> dict[str, Any]:
 
 
 def test_one_turn_of_the_assistant_is_one_message() -> None:
-    answer: Any = {
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": "So: ", "annotations": [], "logprobs": None}],
-    }
+    part: Any = {"type": "output_text", "text": "So: ", "annotations": [], "logprobs": None}
+    answer: Any = {"role": "assistant", "content": [part]}
     output = {"type": "function_call_output", "call_id": "c1", "output": "5"}
     items: list[Any] = [
         user("hi"), thought("hm"), answer, call("c1", "tide"), thought(" or"), call("c2", "moon"), output, answer,

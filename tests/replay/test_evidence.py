@@ -73,7 +73,7 @@ def data(found: Trace) -> list[bytes]:
 
 
 def _asking(ask: Ask) -> dict[str, Any]:
-    """A request that asks for this: the golden traces have none."""
+    """A request that asks for this: most golden traces have none."""
     tools = [{"type": "function", "function": {"name": tool.name, "parameters": tool.parameters}} for tool in ask.tools]
     usage = {"include_usage": ask.include_usage}
     asked = {"stream": ask.stream, "n": ask.n, "tools": tools, "stream_options": usage, "logprobs": ask.logprobs}
@@ -348,7 +348,9 @@ def test_what_a_model_writes_wrong() -> None:
 @pytest.mark.parametrize("name", sorted(path.name for path in TRACES.iterdir()))
 def test_the_golden_traces_keep_the_rules(name: str) -> None:
     for found in traces.read_many(TRACES / name):
-        found.opening = msgspec.structs.replace(found.opening, request=json.dumps(_asking(found.opening.ask)).encode())
+        if found.opening.request == b"{}":
+            asking = json.dumps(_asking(found.opening.ask)).encode()
+            found.opening = msgspec.structs.replace(found.opening, request=asking)
         broken = check(evidence_of(found, effort=True)).violations
         # What the generators wrote is damaged in part, and says things in any order: habits are not kept.
         written = not name.endswith(".zst")

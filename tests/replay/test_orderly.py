@@ -12,6 +12,7 @@ from stages.events import (
     CallStart,
     Content,
     Dropped,
+    Echo,
     End,
     Failure,
     Fault,
@@ -56,7 +57,7 @@ class _Client:
         """Whether it is right where it is."""
         if isinstance(event, End):
             self.state = {choice: "over" if was == "live" else was for choice, was in self.state.items()}
-        elif not isinstance(event, Usage | Tokens | Marker | Fault | Failure | Dropped | Tick | TimingInput):
+        elif not isinstance(event, Usage | Tokens | Marker | Fault | Failure | Dropped | Tick | TimingInput | Echo):
             was = self.state[event.choice]
             self.state[event.choice] = "over" if isinstance(event, Finish) else "live"
             return was == ("" if isinstance(event, Start) else "live") and self._called(event)

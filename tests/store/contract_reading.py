@@ -14,6 +14,7 @@ from store.rules import Key
 from tests.support.store import batches, opening, record, records, same, words
 
 FRAMES: Key = ("served", "frame")
+KEYS: tuple[Key, ...] = (FRAMES, ("served", "semantic"), ("input", "engine"), ("socket", "frame"))
 NAME = opening().session
 OTHER = "0123456789abcdef0123456789abcdee"
 
@@ -43,7 +44,7 @@ class ReadingContract:
         record(store.writer(opening()), made).close("closed")
         store.flush()
         whole = records(made)
-        for key in (FRAMES, ("served", "semantic"), ("input", "engine"), ("socket", "frame")):
+        for key in KEYS:
             for first in (0, 1, 255, 256, 257, 500, len(whole[key]) - 1, len(whole[key]), 5000):
                 if first >= 0:
                     assert in_pieces(store, key, first) == (whole[key][first:], "closed"), (key, first)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from store.api import CorruptRecord, StoreUnavailable
+from store.rules import Key
 from store.sqlite import SqliteStore
 from tests.support.store import batches, opening, record, records, words
 
-FRAMES = ("served", "frame")
+FRAMES: Key = ("served", "frame")
 NAME = opening().session
 
 
@@ -59,7 +61,7 @@ def firsts(path: Path) -> list[int]:
 def test_a_piece_is_a_few_blocks(sealed: SqliteStore, path: Path) -> None:
     begins = firsts(path)
     assert len(begins) >= 3
-    for begin, end in zip(begins, begins[1:], strict=False):
+    for begin, end in pairwise(begins):
         piece = sealed.read(NAME, *FRAMES, begin + 5, about=1).records
         assert [item.seq for item in piece] == [*range(begin + 5, end)]
 

@@ -11,7 +11,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from pipeline.engines.base import EngineRequest, EngineStream
+from pipeline.engines.base import Conversation, EngineRequest, EngineStream
 from pipeline.engines.loop import EngineLoop, Sampled
 from pipeline.engines.prompt import Prepared, Prompt
 from pipeline.engines.toy import ToyTokenizer
@@ -49,6 +49,10 @@ class GatedEngine:
     def submit(self, request: EngineRequest) -> EngineStream:
         """See Engine."""
         return self.loop.submit(request)
+
+    async def count(self, conversation: Conversation) -> int:
+        """See Engine: every prompt is of the same length here."""
+        return CHUNKS
 
     async def __aenter__(self) -> Self:
         self.loop = EngineLoop(self, self._max_live)

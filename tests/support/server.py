@@ -180,7 +180,8 @@ def serve(
     allow: Collection[str] = (),
     effort: bool = True,
 ) -> Generator[Running]:
-    """A server; one ``script`` for every request. ``module``: what is run in place of the command. Its log is in the folder, and its store, unless there is another.
+    """A server; one ``script`` for every request. ``module``: what is run in place of the command. Its log is in the
+    folder, and its store, unless there is another.
 
     At the end it is stopped, if it still runs: its exit code is 0, its log has no ``traceback``, and what is in its
     store ``replays`` the same, unless a test is about that. All that it sent keeps the protocol rules, but for those of

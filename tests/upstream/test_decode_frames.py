@@ -59,7 +59,7 @@ PLAIN = f"data: {chunk('a')}\n\ndata: {chunk('b')}\n\ndata: {chunk(finish='stop'
 
 def test_ids() -> None:
     assert {name: stage.id for name, stage in DECODERS.items()} == {
-        "chat": "decode.chat@1", "completions": "decode.completions@1", "responses": "decode.responses@1",
+        "chat": "decode.chat@1", "completions": "decode.completions@1", "responses": "decode.responses@2",
         "messages": "decode.messages@1",
     }  # fmt: skip
 

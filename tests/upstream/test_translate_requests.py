@@ -14,11 +14,16 @@ from pipeline.upstream.translating import outward, target_of
 from stages.errors import RequestError
 from stages.protocols import anthropic, openai_chat, openai_responses
 
-READ: dict[str, Any] = {
-    "chat": openai_chat.decode_request,
-    "responses": lambda body: openai_responses.chat_of(openai_responses.decode_request(body)),
-    "messages": lambda body: anthropic.chat_of(anthropic.decode_request(body)),
-}  # fmt: skip
+
+def of_responses(body: bytes) -> openai_chat.ChatRequest:
+    return openai_responses.chat_of(openai_responses.decode_request(body))
+
+
+def of_messages(body: bytes) -> openai_chat.ChatRequest:
+    return anthropic.chat_of(anthropic.decode_request(body))
+
+
+READ: dict[str, Any] = {"chat": openai_chat.decode_request, "responses": of_responses, "messages": of_messages}
 """A body back to the hub, by the server's own room."""
 USER = {"role": "user", "content": "When?"}
 TOOL = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}

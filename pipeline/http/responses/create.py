@@ -41,8 +41,8 @@ ALONE = Turn()
 
 @asynccontextmanager
 async def turn(state: State, body: bytes) -> AsyncGenerator[Turn]:
-    """What a request goes on from. While the block runs nothing else happens in its conversation, and then as long as
-    its session is live. Raises RequestError, StoreError, StagesError."""
+    """What a request goes on from. While the block runs nothing else happens in its conversation, and then until its
+    session, which must be live at once, has said all. Raises RequestError, StoreError, StagesError."""
     decode = partial(openai_responses.decode_request, body)
     request = decode() if len(body) <= LARGE_BODY else await anyio.to_thread.run_sync(decode)
     conversation = request.conversation_id or ""

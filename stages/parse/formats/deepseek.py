@@ -64,7 +64,9 @@ DEEPSEEK_V3: Final = Format(
     spellings=(
         Spelling(
             (f"{_V3.call}function{_V3.ends[0]}", "\n```json\n", f"\n```{_V3.close}"),
-            opens=_V3.section, between="\n", closes=_V3.section_end,
+            opens=_V3.section,
+            between="\n",
+            closes=_V3.section_end,
         ),
     ),
     enders=_ENDERS,

@@ -90,7 +90,8 @@ KIMI_K2: Final = Format(
     spellings=(
         Spelling(
             (f"{_HEADER.call}functions.", f":{NUMBER}{_HEADER.ends[0]}", _HEADER.close),
-            opens=_HEADER.section, closes=_HEADER.section_end,
+            opens=_HEADER.section,
+            closes=_HEADER.section_end,
         ),
     ),
     enders=("<|im_end|>",),

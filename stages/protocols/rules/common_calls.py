@@ -103,7 +103,7 @@ def a_choice(case: Case) -> Iterator[Finding]:
                 if call.name is not None and call.name != asked.named:
                     seen = f"choice {choice.index}: a call of {shown(call.name)}"
                     yield at(call.event, seen, f"only {shown(asked.named)} was wanted")
-        done = finish is not None and finish.kind in _ITSELF and not case.failed and not asked.may_stop(finish.stop)
+        done = finish is not None and finish.kind in _ITSELF and not case.failed
         if asked.choice == "required" and done and not calls:
             yield nowhere(f"choice {choice.index}: no call, where one was required")
         if not asked.parallel and len(calls) > 1:
