@@ -1,7 +1,9 @@
 """Coalescing: adjacent deltas of the same kind, choice and call as one, and each byte's place kept.
 
 Semantic deltas are merged where their ``src`` is adjacent too. A protocol's chunks are merged where they are equal but
-for their text: strings under one of ``TEXT_KEYS``, none of them empty; and for their number, where they have one.
+for their text: strings under one of ``TEXT_KEYS``, none of them empty. Where events have names, only deltas are merged:
+an event that brings a text whole is no piece of it. Where they have numbers, what counts is how far a number is from
+the count of events: pieces shift the numbers behind them, and a number that is wrong is a difference.
 """
 
 from __future__ import annotations
@@ -33,7 +35,12 @@ from stages.events import (
     Usage,
 )
 
-TEXT_KEYS = frozenset(("content", "reasoning", "reasoning_content", "refusal", "arguments", "delta", "text"))
+TEXT_KEYS = frozenset(
+    (
+        "content", "reasoning", "reasoning_content", "refusal", "arguments", "delta", "text", "thinking",
+        "partial_json",
+    )
+)  # fmt: skip
 
 _DELTAS = frozenset((Reasoning, Content, Refusal, CallArguments, Marker, Dropped))
 _SESSION = frozenset((Usage, Failure, End, TimingInput, Echo))
@@ -108,7 +115,7 @@ def merge(layer: Layer, events: Sequence[Any], steps: Sequence[int], order: Orde
     """Events as runs, from seq ``first`` on. ``step``: only neighbours that one engine-layer input caused are merged,
     and the order stays. ``lane``: neighbours in their lane are merged whatever caused them, and the runs come lane by
     lane."""
-    make = _semantic if layer == "semantic" else _chunk
+    make = _semantic if layer == "semantic" else _Chunks().run
     runs: list[Run] = []
     last: dict[Lane, Run] = {}
     for seq in range(first, len(events)):
@@ -140,17 +147,30 @@ def _semantic(event: Any, seq: int, step: int) -> Run:
     return Run(event, lane, (), None, seq, step)
 
 
-def _chunk(event: Any, seq: int, step: int) -> Run:
-    if isinstance(event, Tick | ErrorChunk):
-        return Run(event, ("tick" if isinstance(event, Tick) else "session", 0), (), None, seq, step)
-    if hasattr(event, "sequence_number"):
-        # Of how many pieces came before; nothing that is said.
-        event = msgspec.structs.replace(event, sequence_number=0)
-    texts: list[str] = []
-    skeleton = _skeleton(msgspec.to_builtins(event, builtin_types=(bytes,)), texts)
-    if not all(texts):
-        return Run((event.__class__, event), _chunk_lane(skeleton), (), None, seq, step)
-    return Run((event.__class__, skeleton), _chunk_lane(skeleton), texts, None, seq, step)
+def unnumbered(event: Any) -> Any:
+    """An event of a protocol that numbers them, without its number; any other as it is."""
+    return msgspec.structs.replace(event, sequence_number=0) if hasattr(event, "sequence_number") else event
+
+
+class _Chunks:
+    """Chunks as runs, in order. Counts those that have numbers."""
+
+    def __init__(self) -> None:
+        self._numbered = 0
+
+    def run(self, event: Any, seq: int, step: int) -> Run:
+        """The next one."""
+        if isinstance(event, Tick | ErrorChunk):
+            return Run(event, ("tick" if isinstance(event, Tick) else "session", 0), (), None, seq, step)
+        if hasattr(event, "sequence_number"):
+            event = msgspec.structs.replace(event, sequence_number=event.sequence_number - self._numbered)
+            self._numbered += 1
+        texts: list[str] = []
+        skeleton = _skeleton(msgspec.to_builtins(event, builtin_types=(bytes,)), texts)
+        name = getattr(event, "event", "")
+        if not all(texts) or (name and not name.endswith("delta")):
+            return Run((event.__class__, event), _chunk_lane(skeleton), (), None, seq, step)
+        return Run((event.__class__, skeleton), _chunk_lane(skeleton), texts, None, seq, step)
 
 
 def _skeleton(value: Any, texts: list[str], text: bool = False) -> Any:

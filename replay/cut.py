@@ -29,6 +29,7 @@ from replay.said import Saying, said
 from replay.split import joined_as, regroup, tokens
 from replay.verdict import ORACLES, Oracle, worst
 from stages.events import FinishInput, Input, PromptInput, TokensInput, UsageInput
+from stages.opening import Ask
 from stages.stage import Machine
 
 CUT_SHORT = "cut short at "
@@ -119,9 +120,10 @@ class _Report:
 class _Ends:
     """What has come of a session, and how it ends here."""
 
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._prompt: PromptInput | None = None
+    def __init__(self, ask: Ask) -> None:
+        self._each = max(ask.n // ask.prompts, 1)
+        self._prompts: list[PromptInput] = []
+        self._most = ask.prompts
         self._open: set[int] = set()
         self._made = 0
 
@@ -131,13 +133,14 @@ class _Ends:
             self._made += len(event.ids) or 1
         elif isinstance(event, FinishInput):
             self._open.discard(event.choice)
-        elif isinstance(event, PromptInput) and self._prompt is None:
-            self._prompt = event
-            self._open.update(range(self._n))
+        elif isinstance(event, PromptInput) and len(self._prompts) < self._most:
+            first = len(self._prompts) * self._each
+            self._prompts.append(event)
+            self._open.update(range(first, first + self._each))
 
     def inputs(self) -> list[Input]:
         """The inputs that end it."""
-        prompt, cached = (self._prompt.count, self._prompt.cached) if self._prompt else (0, 0)
+        prompt, cached = (sum(getattr(each, name) for each in self._prompts) for name in ("count", "cached"))
         ends: list[Input] = [FinishInput(choice, "length") for choice in sorted(self._open)]
         return [*ends, UsageInput(prompt, self._made, cached)]
 
@@ -173,7 +176,7 @@ class _Lab:
     def inputs(self, cut: int) -> list[Input]:
         """A session that is cut there."""
         before = self.atoms[: self.ends_at[cut]]
-        ends = _Ends(self.session.opening.ask.n)
+        ends = _Ends(self.session.opening.ask)
         for event in before:
             ends.take(event)
         return [*before, *ends.inputs()]
@@ -274,7 +277,7 @@ class _Walk:
     def __init__(self, lab: _Lab) -> None:
         self._lab = lab
         self._opening = lab.session.opening
-        self._ends = _Ends(self._opening.ask.n)
+        self._ends = _Ends(self._opening.ask)
         self._saying = Saying()
         self._every = -(-lab.count * lab.count // (2 * ORACLE_VISITS))
         self._events: list[Any] = []

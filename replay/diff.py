@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from replay.coalesce import Run, merge
+from replay.coalesce import Run, merge, unnumbered
 from replay.custom import NONE, Custom
 from replay.derive import Derived, Track, run
 from replay.locate import changed, moved, raw, settled
@@ -232,7 +232,7 @@ _Spot: TypeAlias = tuple[Track, int]
 def _comes(spot: _Spot, other: _Spot) -> bool:
     """The first goes on with the event at the other soon behind its own."""
     (track, seq), (theirs, place) = spot, other
-    return theirs.events[place] in track.events[seq + 1 : seq + 8]
+    return unnumbered(theirs.events[place]) in map(unnumbered, track.events[seq + 1 : seq + 8])
 
 
 def _behind(spot: _Spot, other: _Spot) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from replay.coalesce import Lane, Run
+from replay.coalesce import Lane, Run, unnumbered
 from replay.derive import Track
 from replay.plain import byte_of, where
 from replay.text import describe, first_difference, tag
@@ -67,7 +67,7 @@ def raw(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, kind: Kind) -
     detail = ""
     byte = 0
     if at < shorter and a.events[at] != b.events[at]:
-        detail = where(a.events[at], b.events[at])
+        detail = _where(a.events[at], b.events[at])
         byte = byte_of(a.events[at], b.events[at]) or 0
     elif at < shorter and kind == "cause":
         detail = f"recorded cause {a.causes[at]}, replayed {b.causes[at]}"
@@ -227,11 +227,17 @@ def _at(inputs: Sequence[Input], layer: Layer, a: Track, b: Track, left: int | N
     one = None if left is None else a.events[left]
     other = None if right is None else b.events[right]
     choice = _choice_of(other if one is None else one)
-    detail = where(one, other) if one.__class__ is other.__class__ else ""
+    detail = _where(one, other) if one.__class__ is other.__class__ else ""
     kind: Kind = "chunk" if layer == "chunk" else _kind(one, other)
     mine = None if left is None else _side(a, left)
     theirs = None if right is None else _side(b, right)
     return _divergence(inputs, layer, kind, mine, theirs, choice, detail)
+
+
+def _where(one: Any, other: Any) -> str:
+    """The field that differs. A number, only where nothing else does: it follows from what came before."""
+    bare, theirs = unnumbered(one), unnumbered(other)
+    return where(one, other) if bare == theirs else where(bare, theirs)
 
 
 def _pair(a: Track, b: Track, seq: int) -> bool:

@@ -17,6 +17,7 @@ from replay.baseline import is_open
 from replay.derive import Track, run
 from replay.errors import NotAvailable
 from replay.evidence import layers_of
+from replay.relayed import unknown
 from replay.resolve import Parser, resolve
 from replay.turned import SINGLE, turned
 from replay.upstream_layers import checked, relayed, translated
@@ -46,6 +47,8 @@ def played(trace: Trace, protocol: str | None = None, choice: int | None = None)
     such choice; UnknownName for a protocol that does not exist.
     """
     opening = trace.opening
+    if not opening.answers:
+        raise NotAvailable(f"session {opening.session}: no response: something was done to {opening.conversation}")
     if protocol is None or protocol == opening.protocol:
         if choice is not None:
             raise NotAvailable(f"session {opening.session}: a choice is picked for a protocol that has one only")
@@ -89,6 +92,8 @@ def _meant(trace: Trace, target: Opening, parser: Parser | None, picked: int | N
             raise NotAvailable(
                 f"session {opening.session}: what its model wrote is not known, only what the upstream made of it"
             )
+        if why := unknown(trace):
+            raise NotAvailable(f"session {opening.session}: what its model wrote is not known: {why}")
         source, layers = target, catalog.layers(target)
     elif relayed(opening):
         theirs = checked(trace, "message").theirs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -14,9 +14,11 @@ from replay.derive import Derived, Track
 from replay.diff import Session, compare
 from replay.message_diff import differences, in_words
 from replay.result import Finding
+from replay.turned import RAW
 from replay.upstream_diff import Sides, Told, told_apart
 from replay.upstream_layers import Checked, checked, relayed, translated
 from replay.verdict import Difference, Divergence, worst
+from stages import catalog
 from stages.catalog import Layers
 from stages.events import (
     AbortInput,
@@ -47,6 +49,11 @@ Judge: TypeAlias = Callable[[Track], Told]
 def default_track(opening: Opening) -> str:
     """What a replay is compared with: what the client got."""
     return "upstream" if relayed(opening) else "served"
+
+
+UNPARSED: Final = "a completion is what the model wrote, whatever parser serves"
+"""Why a parser is not held against what the client of completions got."""
+_RAW: Final = catalog.parser(RAW).id
 
 
 class Other(msgspec.Struct):
@@ -86,6 +93,8 @@ def against_served(trace: Trace, track: str) -> Told | str:
     made = tracked(trace, track, "semantic")
     if translated(trace.opening):
         return unknown(trace)
+    if trace.opening.protocol == "completions" and track != f"{SHADOW}{RAW}":
+        return UNPARSED
     if relayed(trace.opening):
         theirs = checked(trace, "message").theirs
         if theirs is None:
@@ -126,6 +135,13 @@ def told(layers: Layers) -> bool:
 def unread(trace: Trace, layers: Layers) -> str:
     """Why nothing of a session that our stages served is there for this parser to read; "" where something is."""
     return unknown(trace) if translated(trace.opening) and not told(layers) else ""
+
+
+def unparsed(opening: Opening, layers: Layers) -> str:
+    """Why no client of this session would get what this parser makes of it; "" where one might."""
+    if opening.protocol != "completions" or layers.parts["parser"].id == _RAW:
+        return ""
+    return UNPARSED
 
 
 def _is_bare(event: TokensInput) -> bool:

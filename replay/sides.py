@@ -66,11 +66,11 @@ class Both(msgspec.Struct):
 
 def served(plan: Plan, session: Session, trace: Trace, recorded: Callable[[], Layers]) -> Compared:
     """Compare with what our stages served. ``recorded``: makes the stages that served."""
-    unread = relayed.unread(trace, session.layers)
+    unread = relayed.unread(trace, session.layers) or _unparsed(plan, session)
     if unread:
-        checks = checked(trace, plan.depth)
         found = Finding(verdict="uncompared", uncompared=unread)
-        relayed.add(found, checks)
+        if session.opening.upstream is not None:
+            relayed.add(found, checked(trace, plan.depth))
         return Compared(found, None)
     depth: Depth = "message" if session.foreign else plan.depth
     flush = flush_of(trace, session.inputs)
@@ -112,7 +112,7 @@ def against(plan: Plan, session: Session, trace: Trace, track: str) -> Compared:
     found = Finding()
     if theirs is not None and track == "upstream":
         found.notes = relayed.told_by_upstream(trace, theirs)
-    other = relayed.other(session, trace, track, theirs)
+    other = (track == "upstream" and _unparsed(plan, session)) or relayed.other(session, trace, track, theirs)
     if isinstance(other, str):
         found.verdict, found.uncompared = "uncompared", other
         if checks is not None:
@@ -176,6 +176,11 @@ def paired(plan: Plan, session: Session, trace: Trace, base: Layers) -> Compared
     first = Half(None if failing else before.semantic, ours, rules[0])
     _conclude(found, theirs, first, after, Half(None if error else after.semantic, own, rules[1]))
     return Compared(found, after, before.semantic)
+
+
+def _unparsed(plan: Plan, session: Session) -> str:
+    """See ``relayed.unparsed``; "" also for the parser that it was recorded with."""
+    return "" if plan.own else relayed.unparsed(session.opening, session.layers)
 
 
 def _unknown(trace: Trace) -> str:

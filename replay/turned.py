@@ -65,7 +65,9 @@ def _request(opening: Opening, protocol: str) -> tuple[bytes, tuple[str, ...]]:
     if read is None or write is None:
         return _EMPTY, ()
     try:
-        chat = msgspec.structs.replace(read(opening.request), n=1, logprobs=False, top_logprobs=0)
+        chat = msgspec.structs.replace(read(opening.request), n=1)
+        if protocol == "messages":
+            chat = msgspec.structs.replace(chat, logprobs=False, top_logprobs=0)
         body, lost = write(chat, opening.model, True)
         return msgspec.json.encode(body), (f"{protocol} has no place for {', '.join(lost)}",) if lost else ()
     except RequestError as error:

@@ -85,9 +85,12 @@ PROTOCOLS: Final[dict[str, ProtocolEntry]] = {
 
 
 def protocol_at(path: str) -> str:
-    """The protocol whose errors the clients of a path read: that of the paths below its own, behind any prefix, and
-    chat's for all others."""
-    return next((name for name, entry in PROTOCOLS.items() if entry.path.removeprefix("/v1") in path), "chat")
+    """The protocol whose errors the clients of a path read: that of the paths below its own and of the streams of its
+    responses, behind any prefix, and chat's for all others."""
+    for name, entry in PROTOCOLS.items():
+        if entry.path.removeprefix("/v1") in path or f"/streams/{entry.prefix}" in path:
+            return name
+    return "chat"
 
 
 def parser(name: str) -> Stage[Input, Semantic]:

@@ -1,9 +1,8 @@
-"""Every event of the four layers, and the layer unions. (The Opening is in ``stages.opening``.)
+"""Every event of the four layers, and the layer unions. (The Opening is in ``stages.opening``.) A session is one
+request and all that it caused. Its facts flow through four layers:
 
-A session is one request and all that it caused. Its facts flow through four layers:
-
-* ``engine``: inputs, in arrival order: what the engine said and everything else that is not a function of what
-  came before (time, aborts). Only this layer is a fact; the other three are derived from it and the Opening.
+* ``engine``: inputs, in arrival order: what the engine said and everything else that is not a function of what came
+  before (time, aborts). Only this layer is a fact; the others are derived from it and the Opening.
 * ``semantic``: what the text means: reasoning, content, calls, markers, faults.
 * ``chunk``: the protocol's objects (defined beside their encoder, in ``stages.protocols``), plus ``CommonChunk``.
 * ``frame``: what is written to the socket.
@@ -11,8 +10,7 @@ A session is one request and all that it caused. Its facts flow through four lay
 Struct tags are recorded. A tag is never renamed or reused; a field is only ever appended, with a default.
 ``src`` is a half-open byte range ``(start, end)`` in what that choice wrote (the concatenated token bytes).
 The ranges of the events that own bytes partition it: Reasoning, Content, Refusal, CallStart, CallArguments, Marker,
-Dropped, and a Fault whose ``text`` is not empty. A range may be empty where an event was not written as such by
-the model (``{}`` for a call without arguments).
+Dropped, and a Fault with a ``text``. One may be empty where the model wrote no such event (``{}`` for no arguments).
 """
 
 from __future__ import annotations

@@ -151,3 +151,8 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     headers: dict[str, str] = {}
     upstream: UpstreamFacts | None = None
     conversation: str = ""
+
+    @property
+    def answers(self) -> bool:
+        """There is a response; what is done to a stored conversation itself has a session and none."""
+        return not self.conversation or self.response_id != self.conversation

@@ -43,7 +43,7 @@ from store.rules import Counters, Key, check_attached, kept, not_found, noted
 from store.sqlite_commit import Committer, identity
 from store.sqlite_rows import Stored, load_layers, load_opening, read_layer, select_sessions, update_row
 from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, unavailable
-from store.sqlite_settle import is_torn, project, sweep, transaction
+from store.sqlite_settle import project, sweep, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
 from store.watch import Watchers
 
@@ -240,7 +240,7 @@ class SqliteStore:
         return self._read_before
 
     def _shown(self, stored: Stored) -> SessionInfo:
-        return msgspec.structs.replace(stored.info, state="torn") if is_torn(self._path, stored) else stored.info
+        return msgspec.structs.replace(stored.info, state=self._committer.state(stored))
 
     def sessions(
         self, where: str | None = None, *, state: State | None = None, limit: int | None = None
@@ -251,8 +251,8 @@ class SqliteStore:
 
     def _newest(self, state: State | None) -> Iterator[SessionInfo]:
         after: tuple[int, int] | None = None
-        # A torn session that nobody swept yet is stored as open.
-        states = ("open", "torn") if state in ("open", "torn") else (state,)
+        # A torn session that nobody swept yet is stored as open, and so may one be that lost records.
+        states = ("open", state) if state in ("torn", "incomplete") else (state,)
         where = f"s.state IN ({', '.join('?' * len(states))})" if state else "1"
         while True:
             page, values = where, [*states] if state else []
@@ -377,10 +377,8 @@ class SqliteStore:
         records = {key: held.records for key, held in found.items()}
         if info.state != "open":
             _all_there(info, records, only)
-        elif is_torn(self._path, stored):
-            info = project(opening, info, "torn", records)
         else:
-            info = project(opening, info, "open", records)
+            info = project(opening, info, self._committer.state(stored), records)
         return Trace(opening=opening, info=info, records=kept(records, layers))
 
 

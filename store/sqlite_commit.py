@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from store.api import StoreError, StoreUnavailable
+from store.api import State, StoreError, StoreUnavailable
 from store.lease import Lease
 from store.rules import Counters
 from store.sqlite_record import Recording
-from store.sqlite_rows import select_sessions
+from store.sqlite_rows import Stored, select_sessions
 from store.sqlite_schema import Durability, connect, unavailable
-from store.sqlite_settle import settle, transaction
+from store.sqlite_settle import is_torn, settle, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, log
 from store.watch import Watchers
 
@@ -88,7 +88,10 @@ class Committer:
 
     def run(self) -> None:
         """Until the queue is ended and empty."""
-        while items := self._queue.take(COMMIT_BYTES):
+        while (items := self._taken()) != []:
+            if items is None:
+                self._recover()
+                continue
             start, began = 0, time.monotonic()
             for end, item in enumerate(items):
                 if item.call is not None:
@@ -104,6 +107,10 @@ class Committer:
         self._leave()
         if self._conn is not None:
             self._conn.close()
+
+    def _taken(self) -> list[Item] | None:
+        # What was lost is marked in quiet times, too: until then other processes take it to be running.
+        return self._queue.take(COMMIT_BYTES, BACKOFF[1] if self._unsettled else None)
 
     def _leave(self) -> None:
         if self._lease is None:
@@ -180,6 +187,14 @@ class Committer:
             hook(durable)
         except Exception:  # the hook is the caller's, the thread is everybody's
             log.exception("on_commit raised")
+
+    def state(self, stored: Stored) -> State:
+        """The state of a session, also where its row does not say it yet: its writer is dead, or lost it. Any
+        thread."""
+        if is_torn(self._path, stored):
+            return "torn"
+        lost = stored.info.state == "open" and stored.info.session in self._unsettled
+        return "incomplete" if lost else stored.info.state
 
     # --- connection -------------------------------------------------------------------------------------------------
 

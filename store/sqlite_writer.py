@@ -223,12 +223,14 @@ class Queue:
         self._window = min(max(self._least, SHARE * seconds), LONGEST)
         self._plenty = round(self._few * self._window / self._least) if self._least else self._few
 
-    def take(self, most: int) -> list[Item]:
-        """What waits, at most about ``most`` bytes of it; empty only at the end."""
+    def take(self, most: int, patience: float | None = None) -> list[Item] | None:
+        """What waits, at most about ``most`` bytes of it; empty only at the end; None where nothing came within
+        ``patience`` seconds."""
         with self._lock:
-            while not self._items and not self._ended:
+            if not self._items:
                 self._wanted = 1
-                self._wake.wait()
+                if not self._wake.wait_for(lambda: self._items or self._ended, patience):
+                    return None
             self._wanted = self._plenty
             self._wake.wait_for(lambda: self._urgent or self._bytes >= self._plenty, self._window)
             self._wanted = _NEVER

@@ -36,7 +36,7 @@ from stages.events import (
     TokensInput,
     Usage,
 )
-from stages.opening import UpstreamFacts
+from stages.opening import Opening, UpstreamFacts
 from store.api import SHADOW, Record, SessionInfo, Trace
 
 _LONGEST = 200
@@ -66,6 +66,8 @@ def describe(console: Console, found: Trace) -> None:
     if found.opening.upstream is not None:
         for line in _upstream(found.opening.upstream, bool(found.events("upstream", "frame"))):
             console.print(Text(line))
+    if found.opening.conversation:
+        console.print(Text(_conversation(found.opening)))
     console.print(Text("stages: " + "  ".join(f"{k}={v}" for k, v in found.opening.stages.items()), "dim"))
     if info.validated:
         console.print(Text("rules: " + (_rules(info) or "none broken"), "yellow" if info.rules else "green"))
@@ -78,6 +80,12 @@ def describe(console: Console, found: Trace) -> None:
 def when(ns: int) -> str:
     """A moment (unix ns) in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns / 1e9))
+
+
+def _conversation(opening: Opening) -> str:
+    """The stored conversation that a session belongs to, and what was done to it."""
+    line = f"conversation: {opening.conversation}"
+    return line if opening.answers else plain(f"{line}  done to it: {opening.request.decode('utf-8', 'replace')}")
 
 
 def _rules(info: SessionInfo) -> str:

@@ -66,6 +66,7 @@ def list_(store: str, where: str | None, limit: int, state: Any, as_json: bool) 
     are JSON. Some examples:
 
     \b
+    --where "protocol = 'messages'"         asked in this protocol
     --where "differs != ''"                 another parser's message differs, or it failed
     --where "depth = 'verbatim'"            only what the upstream made of it is known
     --where "json_extract(shadows, '$.hermes') = 'changed'"
@@ -202,7 +203,8 @@ def _row(info: SessionInfo) -> dict[str, str]:
         "faults": str(sum(info.faults.values()) or ""),
         "rules": str(sum(info.rules.values())) if info.validated else "",
         "differs": _short(_plain(info.differs)),
-        "message": _plain(said or failed),
+        # What is done to a stored conversation has a session, and no model says anything.
+        "message": _plain(said or failed or ("" if info.model else info.conversation)),
     }
 
 

@@ -16,7 +16,7 @@ from typing import Final, assert_never
 import llguidance
 
 from pipeline.engines.base import Unservable
-from pipeline.engines.schemas import writable
+from pipeline.engines.schemas import refused, size, writable
 from stages.constraint import Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.errors import RequestError
 from stages.opening import TokenizerFacts
@@ -24,6 +24,12 @@ from stages.opening import TokenizerFacts
 VERSION: Final = version("llguidance")
 KEPT: Final = 32
 """Compiled grammars that are kept for the next request that wants them: some hundred kB each."""
+LARGEST: Final = 5000
+"""The size of all schemas of a request (see ``schemas.size``): seconds to compile, some 10 kB each."""
+_KEPT_SIZE: Final = 4 * LARGEST
+"""Of all that are kept: 200 MB."""
+_LIMITS: Final = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_states=50_000)
+"""An object with 500 optional properties needs 2000 items; a state takes 2 kB."""
 _SHOWN: Final = 300
 """Characters of the library's own words in a message."""
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
@@ -66,7 +72,7 @@ class Grammars:
         self._facts = facts
         self._special = {**facts.special, **{pieces[end].decode("utf-8", "replace"): end for end in facts.eos}}
         self._made: llguidance.LLTokenizer | None = None
-        self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[llguidance.LLMatcher, int]] = OrderedDict()
 
     def compiled(self, rule: Rule) -> Callable[[], Held]:
         """What makes the state of one choice. Raises RequestError where the library cannot take a schema."""
@@ -74,18 +80,33 @@ class Grammars:
         try:
             text = writer.grammar(rule)
         except RecursionError:
-            text = ""  # its own message names the schema
-        matcher = self._kept.pop(text, None) or self._matcher(text)
-        if not text or matcher.is_error():
-            raise self._refusal(writer.schemas, matcher)
-        self._kept[text] = matcher
-        if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+            raise self._deep(writer.schemas) from None
+        kept = self._kept.pop(text, None)
+        matcher, cost = kept or self._compiled(text, writer.schemas)
+        self._kept[text] = matcher, cost
+        total = sum(cost for _, cost in self._kept.values())
+        while len(self._kept) > KEPT or (total > _KEPT_SIZE and len(self._kept) > 1):
+            _, (_, freed) = self._kept.popitem(last=False)
+            total -= freed
         ends = frozenset(self._facts.eos)
         return lambda: Held(matcher.deep_copy(), ends)
 
+    def _compiled(self, text: str, schemas: Sequence[Json]) -> tuple[llguidance.LLMatcher, int]:
+        """And its size."""
+        total = 0
+        for schema in schemas:
+            if why := refused(schema.schema):
+                raise _unsupported(schema.param, why)
+            total += size(schema.schema)
+            if total > LARGEST:
+                raise _unsupported(schema.param, f"all schemas together are too large: more than {LARGEST} parts")
+        matcher = self._matcher(text)
+        if matcher.is_error():
+            raise self._refusal(schemas, matcher)
+        return matcher, total
+
     def _matcher(self, grammar: str) -> llguidance.LLMatcher:
-        return llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0)
+        return llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0, limits=_LIMITS)
 
     def _tokenizer(self) -> llguidance.LLTokenizer:
         """Made when it is wanted: a second and 100 MB for 150 000 tokens."""
@@ -99,18 +120,14 @@ class Grammars:
 
     def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
         for schema in schemas:
-            error = "it is nested too deep"
-            try:
-                alone = self._matcher(_Writer(self._special).grammar(schema))
-                error = alone.get_error()
-            except RecursionError:
-                pass
-            if error:
-                return RequestError(
-                    f"{schema.param}: no output can be held to this schema: {_said(error)}",
-                    param=schema.param, code="unsupported_schema",
-                )  # fmt: skip
+            alone = self._matcher(_Writer(self._special).grammar(schema))
+            if error := alone.get_error():
+                return _unsupported(schema.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
+
+    def _deep(self, schemas: Sequence[Json]) -> RequestError:
+        """The last one was being written."""
+        return _unsupported(schemas[-1].param if schemas else "", "it is nested too deep")
 
 
 class _Vocabulary:
@@ -124,6 +141,11 @@ class _Vocabulary:
 
     def __call__(self, text: bytes) -> list[int]:
         return []
+
+
+def _unsupported(param: str, why: str) -> RequestError:
+    message = f"{param}: no output can be held to this schema: {why}"
+    return RequestError(message, param=param, code="unsupported_schema")
 
 
 def _said(error: str) -> str:

@@ -5,12 +5,19 @@
 * An object that lists its properties and says nothing of others has no others: the schema allows them, but a small
   model that may write more does so until it runs out of tokens. Only where no other part of the schema can be meant
   for the same object.
+* A pattern's ``[^...]`` leaves out U+0001 too: of a class with all control characters the library lets ``\\"`` and
+  ``\\\\`` through, whatever else the class leaves out.
+
+What the library would take for minutes over, hold wrongly or find out about only while it writes is refused before.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
+
+from stages.parse.types import target
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -27,6 +34,15 @@ _OTHERS: Final = frozenset(
 _OWN: Final = frozenset(("properties", "required", *_OTHERS))
 _ELSEWHERE: Final = ("$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not", "dependentSchemas")
 """Say more of the same value."""
+LARGEST: Final = 2000
+"""The size of a schema: compiling is quadratic in it, 2 s then. Real ones stay below 300."""
+_LISTED: Final = 10
+"""Values of an enum that cost what a property costs."""
+_MET: Final = 8
+"""Patterns for one string: each doubles the time."""
+_KEYED: Final = 50
+"""Patterns for the names of one object: 50 ms, 300 take minutes."""
+_NEGATED: Final = re.compile(r"\\.|\[\^", re.DOTALL)
 
 
 def writable(schema: Schema) -> Schema:
@@ -73,6 +89,10 @@ def _plain(schema: Schema, closed: bool) -> Schema:
             continue
         if key == "uniqueItems" and value is False:
             continue
+        if key == "pattern" and isinstance(value, str):
+            value = _without_control(value)
+        if key == "patternProperties" and _is_schema(value):
+            value = {_without_control(name): part for name, part in value.items()}
         plain[key] = _inside(key, value, closed)
     if closed and _lists_all(schema):
         plain["additionalProperties"] = False
@@ -99,6 +119,93 @@ def _lists_all(schema: Schema) -> bool:
         return False
     names = listed.keys()
     return _OTHERS.isdisjoint(schema) and all(name in names for name in required)
+
+
+def _without_control(pattern: str) -> str:
+    return _NEGATED.sub(lambda found: r"[^\x01" if found[0] == "[^" else found[0], pattern)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def size(schema: Schema) -> int:
+    """What compiling it costs: its objects, arrays, and names that are required; ten values of an enum count as one."""
+    total = 0
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        total += 1
+        waiting += [each for each in (part.values() if _is_schema(part) else part) if isinstance(each, dict | list)]
+        if _is_schema(part):
+            names, values = part.get("required"), part.get("enum")
+            total += len(names) if _is_list(names) else 0
+            total += len(values) // _LISTED if _is_list(values) else 0
+    return total
+
+
+def refused(schema: Schema) -> str:
+    """Why no output is held to it; empty: the library is to say. Raises RecursionError where it is nested too deep."""
+    if (parts := size(schema)) > LARGEST:
+        return f"it is too large: {parts} properties, required names and other parts, where {LARGEST} are the most"
+    reader = _Reader(schema)
+    for node in _nodes(schema):
+        met = reader.met(node)
+        if met is None:
+            return "it refers to itself without an object or an array between"
+        if met.patterns > _MET:
+            return f"{met.patterns} patterns are meant for one string, where {_MET} are the most"
+        if met.keyed > _KEYED:
+            return f"{met.keyed} patternProperties are meant for one object, where {_KEYED} are the most"
+        if _repeatable(node):
+            return 'its "minProperties" asks for more names than it requires, and a name may be written twice'
+    return ""
+
+
+class _Met(NamedTuple):
+    """How many patterns are meant for one value, and for the names of one object."""
+
+    patterns: int
+    keyed: int
+
+
+class _Reader:
+    """Follows what is meant for one value: references and branches."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._known: dict[int, _Met | None] = {}
+
+    def met(self, node: Schema) -> _Met | None:
+        """None: it leads to itself."""
+        key = id(node)
+        if key not in self._known:
+            self._known[key] = None  # while it is read
+            self._known[key] = self._read(node)
+        return self._known[key]
+
+    def _read(self, node: Schema) -> _Met | None:
+        keyed = node.get("patternProperties")
+        patterns, names = int("pattern" in node), len(keyed) if _is_schema(keyed) else 0
+        referred = target(node.get("$ref"), self._root)
+        both = [self.met(part) for part in (*_branches(node, "allOf"), *([referred] if _is_schema(referred) else []))]
+        either = [self.met(part) for key in ("anyOf", "oneOf") for part in _branches(node, key)]
+        if None in both or None in either:
+            return None
+        patterns += sum(met.patterns for met in both if met) + max((met.patterns for met in either if met), default=0)
+        names += sum(met.keyed for met in both if met) + max((met.keyed for met in either if met), default=0)
+        return _Met(patterns, names)
+
+
+def _branches(node: Schema, key: str) -> list[Schema]:
+    return _parts(key, node.get(key))
+
+
+def _repeatable(node: Schema) -> bool:
+    """Names that are not listed may be written twice, and one object needs more of them than one."""
+    least: Any = node.get("minProperties")
+    required: Any = node.get("required")
+    distinct = len(required) if _is_list(required) else 0
+    return isinstance(least, int) and least > distinct + 1 and node.get("additionalProperties") is not False
 
 
 def _is_list(value: Any) -> TypeGuard[list[Any]]:

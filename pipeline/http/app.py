@@ -73,6 +73,7 @@ class Server(Host):
         self.how = f"parser {self.parser_name}"
         self.state = responses.State(self)
         self._ignored: set[str] = set()
+        self._unheld = False
 
     def parser_of(self, name: str) -> Stage[Input, Semantic] | None:
         """See Host."""
@@ -128,7 +129,16 @@ class Server(Host):
         forced = plan.sampling.forced_ids or plan.sampling.forced_text is not None
         if forced or not self.engine.facts.constrains or not isinstance(parser, Parser):
             return None
-        return constraint_of(plan.ask, parser.format, self.engine.tokenizer, protocol)
+        constraint = constraint_of(plan.ask, parser.format, self.engine.tokenizer, protocol)
+        called = bool(plan.ask.tools) and (plan.ask.function is not None or plan.ask.tool_choice == "required")
+        if called and constraint is None and not self._unheld:
+            self._unheld = True
+            why = "reads no calls" if parser.format.calls is None else "is of a format that is not held to calls"
+            log.warning(
+                "a request requires a call: the model is only asked for it, because the parser %s %s (--parser)",
+                self.parser_name, why,
+            )  # fmt: skip
+        return constraint
 
     async def generate(self, protocol: str, scope: Scope, receive: Receive, send: Send) -> None:
         """POST to a protocol's path."""
@@ -160,7 +170,8 @@ class Server(Host):
             await held.aclose()
             if turn.background:
                 self.launch(session)
-                await responses.begun(self, session.opening, wish)(scope, receive, send)
+                answer = await responses.begun(self, session, wish)
+                await answer(scope, receive, send)
             else:
                 await self.serve(session, scope, receive, send, wish=wish)
 

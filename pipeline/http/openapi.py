@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast, 
 import msgspec
 from msgspec import Meta
 
-from pipeline.http import count, streams
+from pipeline.http import count, responses, streams
+from pipeline.http.parameters import CONVERSATION, RESPONSE, parameters
 from stages import catalog
 from stages.protocols.anthropic import MessageBody, MessagesRequest
 from stages.protocols.openai_chat import ChatCompletion, ChatRequest, ModelList
@@ -71,6 +72,12 @@ class Health(msgspec.Struct, frozen=True):
     sessions: int
     record: str
     store: dict[str, int] | None = None
+
+
+class InputTokens(msgspec.Struct, frozen=True, tag_field="object", tag="response.input_tokens"):
+    """How long the prompt of a response would be."""
+
+    input_tokens: int
 
 
 class TokenCount(msgspec.Struct, frozen=True):
@@ -198,7 +205,7 @@ def document(*, keys: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 description; not to be changed. ``keys``: requests need one."""
     kinds = [each for made in _GENERATING.values() for each in (made.request, made.whole, made.error)]
     kept = [each for one in _KEPT for each in (one.answer, one.request) if each is not None]
-    types = list(dict.fromkeys((*kinds, *map(_events, _GENERATING), *kept, ModelList, TokenCount, Health)))
+    types = list(dict.fromkeys((*kinds, *map(_events, _GENERATING), *kept, ModelList, TokenCount, InputTokens, Health)))
     references, schemas = _components(types)
     known = dict(zip(types, references, strict=True))
     for asked in (*(made.request for made in _GENERATING.values()), *(one.request for one in _KEPT)):
@@ -254,7 +261,10 @@ def _generating(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
         answered["content"]["text/event-stream"] = {"schema": _WORDS, "x-event-schema": known[_events(name)]}
         schema = known[made.request] if made.needs is None else {"allOf": [known[made.request], made.needs]}
         paths[catalog.PROTOCOLS[name].path] = {
-            "post": _post(made.operation, made.summary, schema, answered, known[made.error])
+            "post": {
+                "parameters": parameters("post", catalog.PROTOCOLS[name].path),
+                **_post(made.operation, made.summary, schema, answered, known[made.error]),
+            }
         }
     return paths
 
@@ -263,7 +273,13 @@ def _counting(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     counted = _answer("The number.", known[TokenCount])
     asked, error = known[MessagesRequest], known[MessagesErrorBody]
     summary = "How many tokens the prompt of a message would have."
-    return {count.PATH: {"post": _post("countMessageTokens", summary, asked, counted, error)}}
+    in_responses = _answer("The number.", known[InputTokens])
+    request, failed = known[ResponsesRequest], known[ErrorBody]
+    of_input = "How many tokens the prompt of a response would have."
+    return {
+        count.PATH: {"post": _post("countMessageTokens", summary, asked, counted, error)},
+        responses.counting.PATH: {"post": _post("countInputTokens", of_input, request, in_responses, failed)},
+    }
 
 
 def _post(operation: str, summary: str, asked: Any, answered: Any, error: dict[str, Any]) -> dict[str, Any]:
@@ -286,20 +302,18 @@ class _Kept(NamedTuple):
     request: type[msgspec.Struct] | None = None
 
 
-_RESPONSE: Final = "/v1/responses/{response}"
-_CONVERSATION: Final = "/v1/conversations/{conversation}"
 _KEPT: Final = (
-    _Kept("get", _RESPONSE, "retrieveResponse", "A response as it is now.", Response),
-    _Kept("delete", _RESPONSE, "deleteResponse", "Delete a response, with its recording.", Deleted),
-    _Kept("post", f"{_RESPONSE}/cancel", "cancelResponse", "End a response that runs in the background.", Response),
-    _Kept("get", f"{_RESPONSE}/input_items", "listInputItems", "What a response was asked.", ItemList),
+    _Kept("get", RESPONSE, "retrieveResponse", "A response as it is now.", Response),
+    _Kept("delete", RESPONSE, "deleteResponse", "Delete a response, with its recording.", Deleted),
+    _Kept("post", f"{RESPONSE}/cancel", "cancelResponse", "End a response that runs in the background.", Response),
+    _Kept("get", f"{RESPONSE}/input_items", "listInputItems", "What a response was asked.", ItemList),
     _Kept("post", "/v1/conversations", "createConversation", "Begin a conversation.", StoredConversation, Begun),
-    _Kept("get", _CONVERSATION, "retrieveConversation", "A conversation.", StoredConversation),
-    _Kept("post", _CONVERSATION, "updateConversation", "Tell something of it.", StoredConversation, Changed),
-    _Kept("delete", _CONVERSATION, "deleteConversation", "Delete it; its responses stay.", Deleted),
-    _Kept("get", f"{_CONVERSATION}/items", "listItems", "What was said in it.", ItemList),
-    _Kept("post", f"{_CONVERSATION}/items", "createItems", "Add items to it.", ItemList, Items),
-    _Kept("delete", f"{_CONVERSATION}/items/{{item}}", "deleteItem", "Take an item out of it.", StoredConversation),
+    _Kept("get", CONVERSATION, "retrieveConversation", "A conversation.", StoredConversation),
+    _Kept("post", CONVERSATION, "updateConversation", "Tell something of it.", StoredConversation, Changed),
+    _Kept("delete", CONVERSATION, "deleteConversation", "Delete it; its responses stay.", Deleted),
+    _Kept("get", f"{CONVERSATION}/items", "listItems", "What was said in it.", ItemList),
+    _Kept("post", f"{CONVERSATION}/items", "createItems", "Add items to it.", ItemList, Items),
+    _Kept("delete", f"{CONVERSATION}/items/{{item}}", "deleteItem", "Take an item out of it.", StoredConversation),
 )
 _REFUSED: Final = ("400", "401", "404", "408", "413", "415", "503")
 
@@ -312,7 +326,7 @@ def _kept(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
         operation: dict[str, Any] = {
             "operationId": one.operation,
             "summary": one.summary,
-            "parameters": _places(one.path),
+            "parameters": parameters(one.method, one.path),
             "responses": {"200": _answer("Done.", known[one.answer]), **errors, **busy},
         }
         if one.request is not None:
@@ -320,28 +334,14 @@ def _kept(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
         paths.setdefault(one.path, {})[one.method] = operation
     # Any item has a type; which fields it has depends on that.
     item = {"200": {"description": "The item.", "content": {"application/json": {"schema": _OBJECT}}}, **errors}
-    where = f"{_CONVERSATION}/items/{{item}}"
-    paths[where] |= _get("retrieveItem", "An item of it.", item, parameters=_places(where))
+    where = f"{CONVERSATION}/items/{{item}}"
+    paths[where] |= _get("retrieveItem", "An item of it.", item, parameters=parameters("get", where))
     stream = {"description": "The recorded response.", "content": {"text/event-stream": {"schema": _WORDS}}}
     paths[streams.PATH] = _get(
         "followStream", "A recorded response, of any protocol, from an event on.", {"200": stream, **errors, **busy},
-        parameters=[*_places(streams.PATH), _AFTER],
+        parameters=parameters("get", streams.PATH),
     )  # fmt: skip
     return paths
-
-
-_AFTER: Final = {
-    "name": "after", "in": "query", "description": "How many events are left out.",
-    "schema": {"type": "integer", "minimum": 0},
-}  # fmt: skip
-
-
-def _places(path: str) -> list[dict[str, Any]]:
-    """The parameters that a path names."""
-    # An id is never empty, and has no slash.
-    schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
-    names = [part.partition("}")[0] for part in path.split("{")[1:]]
-    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
 
 
 def _body(schema: dict[str, Any]) -> dict[str, Any]:

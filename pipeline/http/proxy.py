@@ -126,7 +126,8 @@ class Proxy(Host):
             if turn is not None and turn.background and isinstance(session, MadeSession):
                 self.launch(session, opened.shadows)
                 await held.aclose()
-                await responses.begun(self, session.opening, wish)(scope, receive, send)
+                answer = await responses.begun(self, session, wish)
+                await answer(scope, receive, send)
             else:
                 await self.serve(session, scope, receive, send, opened.shadows, wish)
 

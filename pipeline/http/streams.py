@@ -40,6 +40,7 @@ POLL = 0.25
 """Seconds between two looks at a session that another process writes."""
 _KEEP_ALIVE = Comment(b": keep-alive\n\n")
 _UNREADABLE = Failure("overloaded", "The record of this session cannot be read now.", "store_unavailable")
+_DELETED = Failure("not_found", "This session was deleted while it was read.", "session_not_found")
 
 
 def routes(host: Host) -> list[Route]:
@@ -94,9 +95,8 @@ async def _answer(reader: _Reader, scope: Scope, receive: Receive, send: Send) -
     except RequestError as error:
         await error_response(error, reader.protocol)(scope, receive, send)
     except StoreError as error:
-        reader.complain(error)
-        failure = failure_response(_UNREADABLE.kind, _UNREADABLE.message, _UNREADABLE.code, reader.protocol)
-        await failure(scope, receive, send)
+        told = reader.complain(error)
+        await failure_response(told.kind, told.message, told.code, reader.protocol)(scope, receive, send)
 
 
 async def _until_left(receive: Receive, scope: anyio.CancelScope) -> None:
@@ -227,15 +227,18 @@ class _Reader:
                 if not frames and not self._reading.over:
                     frames = [_KEEP_ALIVE]
         except StoreError as error:
-            self.complain(error)
+            told = self.complain(error)
             if comments:
-                await writer.write(error_frames(self._reading.opening, _UNREADABLE, begun=True))
+                await writer.write(error_frames(self._reading.opening, told, begun=True))
             else:
                 self._reading.broken = True
 
-    def complain(self, error: StoreError) -> None:
-        """Of a store that cannot be read."""
+    def complain(self, error: StoreError) -> Failure:
+        """Of a store that cannot be read; what a client is told."""
+        if isinstance(error, SessionNotFound):
+            return _DELETED
         log.error("session %.14s cannot be read: %s", self._session, type(error).__name__)
+        return _UNREADABLE
 
     async def _next(self, *, wait: bool, patience: float = inf) -> list[Frame]:
         """The next frames, comments left out; none at the end, where nothing is there yet and is not to be waited for,

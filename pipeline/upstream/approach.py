@@ -14,13 +14,18 @@ from pipeline.http import plans
 from pipeline.http.plans import Plan
 from pipeline.http.responses import ALONE, Turn
 from pipeline.upstream import asking
-from pipeline.upstream.headers import KeyHeader, turned
+from pipeline.upstream.headers import Headers, KeyHeader, turned
+from pipeline.upstream.held import held as held_to
 from pipeline.upstream.pool import Sent, Upstream
 from pipeline.upstream.probe import Known
-from pipeline.upstream.translating import outward, target_of
+from pipeline.upstream.translating import before_hub, outward, target_of
 from pipeline.vocabulary import Vocabulary
+from stages import catalog
+from stages.errors import StagesError
 from stages.events import PromptInput
-from stages.opening import Ask
+from stages.opening import Ask, TokenizerFacts
+from stages.parse.format import Format
+from stages.parse.parser import Parser
 from stages.upstream.asked import asked
 from stages.upstream.decode import DECODERS
 
@@ -69,11 +74,11 @@ class Approach(NamedTuple):
 
     def sent(self, request: Request, upstream: Upstream) -> Sent:
         """What is sent to the upstream."""
-        if not self.protocol:
+        asked_in = self.protocol or (self.way if self.plan is not None and request.protocol == "messages" else "")
+        if not asked_in:
             return Sent(self.target, self.body, request.headers)
-        usual: KeyHeader = "x-api-key" if self.protocol == "messages" else "authorization"
-        header = upstream.settings.key_header or usual
-        return Sent(self.target, self.body, turned(request.headers, self.protocol, header), header)
+        headers, header = _turned(request.headers, asked_in, upstream)
+        return Sent(self.target, self.body, headers, header)
 
     def plainly(self, request: Request) -> Approach:
         """The same, with nothing added to what the client asked."""
@@ -99,7 +104,10 @@ class Approaches:
         """The client's own request."""
         spoken = request.protocol in upstream.settings.protocols
         wanted = (spoken and self._records) or upstream.settings.parser is not None
-        known = await upstream.known(request.headers, request.model) if wanted else Known(why="nothing is recorded")
+        headers = request.headers
+        if request.protocol == "messages" and upstream.settings.parser is not None:
+            headers, _ = _turned(headers, "chat", upstream)
+        known = await upstream.known(headers, request.model) if wanted else Known(why="nothing is recorded")
         ask = asked(request.protocol, request.body)
         plain = Approach(known, ask, request.path, request.target, request.body, why=known.why)
         if request.protocol == "completions" and upstream.settings.depth != "verbatim":
@@ -167,18 +175,37 @@ class Approaches:
             prompt = vocabulary.prompt(plan.conversation)
         if prompt is not None:
             check_length(len(prompt.ids), known.engine.max_tokens)
-        path, body = asking.ask(
-            known.way, body=request.body, plan=plan, prompt=prompt, model=request.model or known.engine.model,
-            protocol=request.protocol, strict=known.strict, context=known.engine.max_tokens,
-            ids=known.way == "completions" and not known.strict,
-        )  # fmt: skip
-        told = None if prompt is None else PromptInput(prompt.ids, prompt.tail, len(prompt.ids))
-        return plain._replace(
-            ask=plan.ask, path=path, target=path, body=body, way=known.way, depth=known.depth, why=known.why, plan=plan,
-            prompt=told, lost=asking.lost(known.way, plan.sampling, ignored=plan.ignored, strict=known.strict),
-            protocol=known.way if known.way in DECODERS and known.way != request.protocol else "",
-            parser=RAW if plan.conversation is None else "",
-        )  # fmt: skip
+        written = parser_of(upstream, known, vocabulary, request.model)
+        parser = RAW if plan.conversation is None else written
+        return _tokens_asked(request, plain._replace(plan=plan, parser=parser), prompt, _form(parser, vocabulary.facts))
+
+
+def _tokens_asked(request: Request, plain: Approach, prompt: Prompt | None, form: Format | None) -> Approach:
+    """Asked for what the model writes, as the upstream is known to tell it. ``form``: of what it writes."""
+    known, way, plan = plain.known, plain.known.way, plain.plan
+    assert way is not None
+    assert plan is not None
+    held = held_to(way, plan.ask, form, "" if prompt is None else prompt.tail, known.engine.kind)
+    path, body = asking.ask(
+        way, body=request.body, plan=plan, prompt=prompt, model=request.model or known.engine.model,
+        protocol=request.protocol, strict=known.strict, context=known.engine.max_tokens,
+        ids=way == "completions" and not known.strict, held=held.fields,
+    )  # fmt: skip
+    lost = asking.lost(way, plan.sampling, ignored=plan.ignored, strict=known.strict)
+    if way == "chat" and plan.chat is not None and request.protocol != way:
+        lost = (*before_hub(request.protocol, request.body, plan), *asking.lost_in_chat(plan.chat))
+    return plain._replace(
+        ask=plan.ask, path=path, target=path, body=body, way=way, depth=known.depth, why=known.why,
+        prompt=None if prompt is None else PromptInput(prompt.ids, prompt.tail, len(prompt.ids)),
+        lost=tuple(dict.fromkeys((*lost, *held.lost))),
+        protocol=way if way in DECODERS and way != request.protocol else "",
+    )  # fmt: skip
+
+
+def _turned(headers: Headers, to: str, upstream: Upstream) -> tuple[list[tuple[str, str]], KeyHeader]:
+    """A client's headers for a request in another protocol, or way, and the one that carries the key there."""
+    header: KeyHeader = upstream.settings.key_header or ("x-api-key" if to == "messages" else "authorization")
+    return turned(headers, to, header), header
 
 
 def _as_told(request: Request, plain: Approach) -> Approach:
@@ -196,3 +223,29 @@ def _injected(request: Request, plain: Approach) -> Approach:
     if body is None:
         return plain._replace(why="the request says itself that it wants no ids, or is no JSON object")
     return plain._replace(body=body, way="chat", depth="tokens", why="", taken_out=plain.known.taken_out)
+
+
+def _form(parser: str, tokenizer: TokenizerFacts) -> Format | None:
+    """The format that a parser reads; None: it is none of ours."""
+    stage = None if ":" in parser else catalog.parser(parser)
+    if not isinstance(stage, Parser):
+        return None
+    return stage.format if stage.format.variant is None else stage.format.variant(tokenizer)
+
+
+def parser_of(upstream: Upstream, known: Known, vocabulary: Vocabulary | None, model: str | None) -> str:
+    """The format of a model: as it was set; as the upstream was started; as its template or name tells."""
+    wanted = upstream.settings.parser
+    if wanted is not None and wanted != "auto":
+        return wanted
+    told = [known.engine.arguments.get(name, "") for name in ("reasoning_parser", "tool_call_parser")]
+    for name in ("+".join(told), *told):
+        if name.strip("+"):
+            try:
+                # Of the catalog only: to anything else an upstream could have us load its code.
+                catalog.parser(name.strip("+"))
+            except StagesError:
+                continue
+            return name.strip("+")
+    template, tokenizer = (None, TokenizerFacts()) if vocabulary is None else (vocabulary.template, vocabulary.facts)
+    return catalog.detect(known.template or template, tokenizer, model or known.engine.model)

@@ -18,7 +18,7 @@ text back, which makes its lost ids untraceable (see ``stages.upstream.completio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from pipeline.engines.prompt import Prompt
 from pipeline.http.plans import Plan
 from stages.opening import Ask
 from stages.protocols.lenient import as_object, value_of
-from stages.protocols.openai_chat import body_of
+from stages.protocols.openai_chat import ChatRequest, body_of
 
 FIELD: Final = "return_token_ids"
 _FIRST: Final = b'"return_token_ids":true'
@@ -62,12 +62,13 @@ def ask(
     strict: bool = False,
     context: int | None = None,
     ids: bool = False,
+    held: Mapping[str, Any] = {},
 ) -> tuple[str, bytes]:
     """Path and body of a request that makes the upstream tell what the model writes.
 
     ``body``: the client's, in its ``protocol``; ``prompt``: rendered, for all ways but ``chat``; ``strict``: no fields
     but those of OpenAI's protocol; ``context``: tokens that prompt and answer may have, where it is known; ``ids``: ask
-    for token ids too (``completions`` of vLLM).
+    for token ids too (``completions`` of vLLM); ``held``: fields that hold the answer to something, see ``held``.
     """
     said = as_object(value_of(body))
     if way == "chat":
@@ -75,7 +76,7 @@ def ask(
         asked = said if own or plan.chat is None else body_of(plan.chat, model, True)[0]
         return "/v1/chat/completions", _encode(_chat(asked, plan, model))
     rendered = Prompt((), "") if prompt is None else prompt
-    sent = _sent(way, plan.sampling, said, strict)
+    sent = {**_sent(way, plan.sampling, said, strict), **held}
     if way == "generate":
         return "/generate", _encode(_generate(sent, plan, rendered))
     if way == "completion":
@@ -91,6 +92,11 @@ def lost(way: str, sampling: Sampling, *, ignored: Sequence[str] = (), strict: b
         return ()
     names = _names(way, strict)
     return (*(name for name in _SAMPLING if name not in names and _set(sampling, name)), *ignored)
+
+
+def lost_in_chat(request: ChatRequest) -> tuple[str, ...]:
+    """The same for the chat way, where the client asked in another protocol."""
+    return tuple(name for name in body_of(request, None, True)[1] if name != FIELD)
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------

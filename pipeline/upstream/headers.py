@@ -65,7 +65,8 @@ def upward(
 
 
 _VERSION: Final = ("anthropic-version", "2023-06-01")
-_FAMILIES: Final = ("anthropic-", "openai-")
+_ANTHROPIC: Final = "anthropic-"
+_OPENAI: Final = "openai-"
 """How the names of headers begin that say something in one family of protocols only."""
 _TELLING: Final = ("retry-after", "retry-after-ms", "x-should-retry")
 _LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit")
@@ -75,17 +76,18 @@ _LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit")
 def turned(headers: Headers, protocol: str, header: KeyHeader) -> list[tuple[str, str]]:
     """A client's request headers, for a request in another protocol. ``header``: the one that carries the key there.
 
-    What belongs to the client's own protocol is left out, and what all servers of the other one want is put in."""
-    key = ""
+    What only another family of protocols knows is left out, and what all servers of this one want is put in."""
+    key, foreign = "", _OPENAI if protocol == "messages" else _ANTHROPIC
     made: list[tuple[str, str]] = []
     for name, value in headers:
         if name == "x-api-key" or (name == "authorization" and value[:7].lower() == "bearer "):
             key = key or (value if name == "x-api-key" else value[7:])
-        elif not name.startswith(_FAMILIES):
+        elif not name.startswith(foreign):
             made.append((name, value))
     if key:
         made.append(Key(header, key).item())
-    return [*made, _VERSION] if protocol == "messages" else made
+    wants = protocol == "messages" and all(name != _VERSION[0] for name, _ in made)
+    return [*made, _VERSION] if wants else made
 
 
 def limits(headers: Headers) -> list[tuple[str, str]]:

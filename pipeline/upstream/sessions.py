@@ -14,7 +14,7 @@ from pipeline import ids
 from pipeline.config import Config
 from pipeline.recorder import Recorder
 from pipeline.session import Session, stop_watch
-from pipeline.upstream.approach import Approach, Approaches, Request
+from pipeline.upstream.approach import Approach, Approaches, Request, parser_of
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import recorded
@@ -28,7 +28,7 @@ from pipeline.upstream.stream import Stops, UpstreamStream
 from pipeline.vocabulary import Vocabulary
 from replay.resolve import resolve
 from stages import catalog
-from stages.errors import RequestError, StagesError
+from stages.errors import RequestError
 from stages.events import AbortInput, ErrorInput
 from stages.opening import Opening, TokenizerFacts, UpstreamFacts
 from stages.upstream.asked import asked
@@ -106,7 +106,7 @@ class Sessions:
             protocol=request.protocol,
             request=request.body,
             ask=approach.ask,
-            parser=approach.parser or _parser(upstream, approach.known, vocabulary, request.model),
+            parser=approach.parser or parser_of(upstream, approach.known, vocabulary, request.model),
             calls=self._config.calls,
             engine=approach.known.engine,
             tokenizer=TokenizerFacts() if vocabulary is None else vocabulary.facts,
@@ -231,24 +231,6 @@ def _answering(answer: Exchange | ErrorInput) -> Asked:
         return answer
 
     return ask
-
-
-def _parser(upstream: Upstream, known: Known, vocabulary: Vocabulary | None, model: str | None) -> str:
-    """The format of a model: as it was set; as the upstream was started; as its template or name tells."""
-    wanted = upstream.settings.parser
-    if wanted is not None and wanted != "auto":
-        return wanted
-    told = [known.engine.arguments.get(name, "") for name in ("reasoning_parser", "tool_call_parser")]
-    for name in ("+".join(told), *told):
-        if name.strip("+"):
-            try:
-                # Of the catalog only: to anything else an upstream could have us load its code.
-                catalog.parser(name.strip("+"))
-            except StagesError:
-                continue
-            return name.strip("+")
-    template, tokenizer = (None, TokenizerFacts()) if vocabulary is None else (vocabulary.template, vocabulary.facts)
-    return catalog.detect(known.template or template, tokenizer, model or known.engine.model)
 
 
 async def while_there(receive: Receive, work: Callable[[], Awaitable[T]]) -> T | None:

@@ -103,8 +103,10 @@ class Stops:
                 return self._stopped(event, _choice(event), stop)
         elif isinstance(event, FinishInput):
             self._done.add(event.choice)
-        elif isinstance(event, UsageInput) and self.cut:
-            return [UsageInput(event.prompt, self._written, event.cached)]
+        elif isinstance(event, UsageInput):
+            # Clients may have been told the prompt's size: it stays.
+            prompt = self._prompt.count or event.prompt
+            return [UsageInput(prompt, self._written if self.cut else event.completion, min(event.cached, prompt))]
         return [event]
 
     def _stopped(self, event: Input, choice: int, stop: str) -> list[Input]:

@@ -25,9 +25,13 @@ _SAID: Final = ("temperature", "top_p")
 """Called alike everywhere; a client that gives one the protocol's default means that, and not the upstream's own."""
 _DROPPED: Final[dict[str, tuple[str, ...]]] = {
     "chat": (),
-    "responses": ("truncation", "max_tool_calls", "prompt", "context_management", "moderation"),
+    "responses": (
+        "truncation", "max_tool_calls", "prompt", "context_management", "moderation", "access_programs",
+        "background_options", "image",
+    ),
     "messages": (
-        "betas", "cache_control", "context_management", "diagnostics", "inference_geo", "service_tier", "speed",
+        "betas", "billing_policy", "cache_control", "context_management", "diagnostics", "fallback_credit_token",
+        "fallbacks", "inference_geo", "service_tier", "speed",
     ),
 }  # fmt: skip
 """Fields that a room takes and has no meaning for; another server might."""
@@ -72,7 +76,7 @@ def outward(protocol: str, body: bytes, plan: Plan, to: str, model: str | None, 
     wants one. Raises RequestError (400) for what would change what the answer means."""
     assert plan.chat is not None  # a conversation
     wire = as_object(value_of(body))
-    before = (*_before(protocol, wire, plan),)
+    before = before_hub(protocol, body, plan)
     made, lost = _made(plan.chat, wire, to, model, cap, official=False)
     bare, more = _made(plan.chat, wire, to, model, cap, official=True)
     encoded, plainly = _encode(made), _encode(bare)
@@ -92,9 +96,12 @@ def _made(
     return made, lost
 
 
-def _before(protocol: str, wire: dict[str, Any], plan: Plan) -> Iterator[str]:
-    """What is lost on the way to the hub."""
-    yield from plan.ignored
+def before_hub(protocol: str, body: bytes, plan: Plan) -> tuple[str, ...]:
+    """What of a conversation's request is lost on the way to the hub: names of its fields."""
+    return _once((*plan.ignored, *_dropped(protocol, as_object(value_of(body)))))
+
+
+def _dropped(protocol: str, wire: dict[str, Any]) -> Iterator[str]:
     yield from (name for name in _DROPPED[protocol] if wire.get(name) is not None)
     level = [item for name in ("system", "tools", "messages", "input") for item in as_objects(wire.get(name))]
     while level:

@@ -9,8 +9,9 @@
 
 Ranges (``src``) count the bytes of what was told, in its order: they partition it, as those of a parser partition what
 the model wrote. A call that broke off carries a fault, as any parser's. Under the policy ``whole`` a call is told when
-it is complete; one that never is, is the fault alone. A text that is told inside a call (servers do that) comes behind
-the call's end, because no protocol can write it where it was.
+it is complete; one that never is, is the fault alone; so is one without a name, whatever the policy: nobody could
+answer it. A text that is told inside a call (servers do that) comes behind the call's end, because no protocol can
+write it where it was.
 
 TokensInput says nothing here: what a model wrote is for the parser of its format.
 """
@@ -53,15 +54,17 @@ from stages.opening import Opening
 from stages.parse.parser import ABORTS
 
 _DETAIL: Final = "the upstream does not say that it is complete"
+_NAMELESS: Final = "the upstream does not say what is called"
 
 
 class ToldChoice(msgspec.Struct):
-    """A choice so far. ``pos``: bytes told; ``call``: the open one, -1 for none; ``start``: where it begins; ``held``:
-    its events, under the policy ``whole``; ``texts``: those inside it."""
+    """A choice so far. ``pos``: bytes told; ``call``: the open one, -1 for none; ``start``: where it begins;
+    ``named``: it has a name; ``held``: its events, where they are not told yet; ``texts``: those inside it."""
 
     pos: int = 0
     call: int = -1
     start: int = 0
+    named: bool = True
     held: tuple[CallStart | CallArguments, ...] = ()
     texts: tuple[Reasoning | Content | Refusal, ...] = ()
     finished: bool = False
@@ -146,13 +149,13 @@ class ToldMachine:
     def _call(self, event: CallStart | CallArguments | CallEnd, choice: _Choice, out: list[Semantic]) -> None:
         if isinstance(event, CallStart):
             self._break(event.choice, choice, out)
-            choice.call, choice.start = event.index, choice.pos
+            choice.call, choice.start, choice.named = event.index, choice.pos, bool(event.name)
             self._piece(msgspec.structs.replace(event, src=choice.take(event.name)), choice, out)
         elif event.index != choice.call:
             return  # of a call that is not open
         elif isinstance(event, CallArguments):
             self._piece(msgspec.structs.replace(event, src=choice.take(event.text)), choice, out)
-        elif event.complete:
+        elif event.complete and choice.named:
             out += choice.held
             out.append(event)
             choice.close(out)
@@ -160,7 +163,7 @@ class ToldMachine:
             self._break(event.choice, choice, out)
 
     def _piece(self, event: CallStart | CallArguments, choice: _Choice, out: list[Semantic]) -> None:
-        if self._whole:
+        if self._whole or not choice.named:
             choice.held.append(event)
         else:
             out.append(event)
@@ -170,11 +173,12 @@ class ToldMachine:
         if choice.call < 0:
             return
         src = choice.start, choice.pos
-        if self._whole:
+        code, detail = (FaultCode.UNCLOSED_CALL, _DETAIL) if choice.named else (FaultCode.MALFORMED_CALL, _NAMELESS)
+        if self._whole or not choice.named:
             text = "".join(each.name if isinstance(each, CallStart) else each.text for each in choice.held)
-            out.append(Fault(index, FaultCode.UNCLOSED_CALL, src, text, _DETAIL))
+            out.append(Fault(index, code, src, text, detail))
         else:
-            out.append(Fault(index, FaultCode.UNCLOSED_CALL, src, detail=_DETAIL))
+            out.append(Fault(index, code, src, detail=detail))
             out.append(CallEnd(index, choice.call, False))
         choice.close(out)
 
@@ -196,14 +200,15 @@ class ToldMachine:
 class _Choice:
     """See ToldChoice."""
 
-    __slots__ = ("call", "finished", "held", "pos", "start", "texts")
+    __slots__ = ("call", "finished", "held", "named", "pos", "start", "texts")
 
     def __init__(self, state: ToldChoice) -> None:
         self.pos, self.call, self.start, self.finished = state.pos, state.call, state.start, state.finished
-        self.held, self.texts = list(state.held), list(state.texts)
+        self.named, self.held, self.texts = state.named, list(state.held), list(state.texts)
 
     def snapshot(self) -> ToldChoice:
-        return ToldChoice(self.pos, self.call, self.start, tuple(self.held), tuple(self.texts), self.finished)
+        held, texts = tuple(self.held), tuple(self.texts)
+        return ToldChoice(self.pos, self.call, self.start, self.named, held, texts, self.finished)
 
     def take(self, text: str) -> tuple[int, int]:
         """The range of the next text."""

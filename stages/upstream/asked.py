@@ -48,10 +48,12 @@ def asked(protocol: str, body: bytes) -> Ask:
         fields["named_finish"] = wire["named_finish_reason"]
     if wire.get("reasoning_field") in ("reasoning", "reasoning_content", "both"):
         fields["reasoning_field"] = wire["reasoning_field"]
+    prompts = _prompts(wire.get("prompt")) if protocol == "completions" else 1
     single = _flag(as_object(choice), "disable_parallel_tool_use")
     return Ask(
         stream=_flag(wire, "stream"),
-        n=_within(wire.get("n"), 1, _MOST),
+        n=_within(wire.get("n"), 1, _MOST) * prompts,
+        prompts=prompts,
         tools=tools,
         tool_choice=_mode(choice) or ("auto" if tools else "none"),
         allowed=_allowed(as_object(choice)),
@@ -72,6 +74,13 @@ def asked(protocol: str, body: bytes) -> Ask:
         metrics=_flag(wire, "include_metrics"),
         **fields,
     )
+
+
+def _prompts(given: Any) -> int:
+    """How many prompts there are: texts, or lists of tokens; a list of tokens alone is one."""
+    items = as_list(given)
+    several = all(each.__class__ in (str, list) for each in items)
+    return min(max(len(items), 1), _MOST) if several else 1
 
 
 def model_of(body: bytes) -> str | None:

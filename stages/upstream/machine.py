@@ -121,6 +121,8 @@ class InputsMachine(Generic[St]):
     def _begin(self, ids: tuple[int, ...], count: int, cached: int, out: list[Input]) -> None:
         self._state.prompt, self._state.cached = count, cached
         out.append(PromptInput(ids, "", count, cached))
+        # Of several prompts a server tells only how many tokens they have together.
+        out += [PromptInput((), "", 0)] * (self._opening.ask.prompts - 1)
 
     def _choice(self, index: int) -> ChoiceState | None:
         """The choice, if anything of it counts any more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -13,7 +12,6 @@ import torch
 
 from pipeline.engines.base import FAILED, EngineLoadError, EngineRequest, Sampling
 from pipeline.engines.hf import HfEngine
-from stages.constraint import Constraint, Json, Literal, OneOf
 from stages.events import (
     Echo,
     ErrorInput,
@@ -25,31 +23,12 @@ from stages.events import (
     TokensInput,
     UsageInput,
 )
-from stages.parse.formats.plain import PLAIN
-from tests.support.engines import ask, collect, collect_all, conversation, drain, ids, tokens, written
+from tests.support.engines import CONTEXT, ask, collect, collect_all, conversation, drain, ids, tokens, written
 
 pytestmark = [pytest.mark.model, pytest.mark.anyio]
 
-CONTEXT = 160
 EOS = 2  # <|im_end|> of SmolLM2
 FORCED = "Grüße ✅ 👩‍🚀\n<tool_call>{}</tool_call>"
-
-
-@pytest.fixture(scope="module")
-def loaded() -> HfEngine:
-    """The model, loaded once."""
-    # transformers' own generate runs on this thread, beside the engine's: see HfEngine on threads.
-    torch.set_num_threads(1)
-    engine = HfEngine(context=CONTEXT)
-    engine.load()
-    return engine
-
-
-@pytest.fixture
-async def engine(loaded: HfEngine, anyio_backend: str) -> AsyncGenerator[HfEngine]:
-    """The engine, entered on this test's event loop."""
-    async with loaded:
-        yield loaded
 
 
 def model_and_tokenizer(engine: HfEngine) -> tuple[Any, Any]:
@@ -254,39 +233,6 @@ async def test_sampling_parameters_act(engine: HfEngine) -> None:
 
 
 # --- ends and refusals ----------------------------------------------------------------------------------------------
-
-
-async def test_a_constraint_leaves_what_it_allows_and_logprobs_are_of_all(engine: HfEngine) -> None:
-    """Greedy takes the likeliest of two words, neither of which is the model's own first choice."""
-    held = Constraint(OneOf((Literal("Danube, Rhine"), Literal("Zambezi"))), PLAIN)
-    [*inputs] = await collect(engine, ask(temperature=0.0, constraint=held, logprobs=1))
-    assert written(inputs) in (b"Danube, Rhine<|im_end|>", b"Zambezi<|im_end|>")
-    assert [event.reason for event in inputs if isinstance(event, FinishInput)] == ["eos"]
-    first = tokens(inputs)[0].logprobs[0]
-    assert first.top[0].id != first.id
-    assert first.top[0].logprob > first.logprob
-    free = tokens(await collect(engine, ask(temperature=0.0, max_tokens=1, logprobs=1)))
-    assert free[0].logprobs[0].top == first.top
-
-
-async def test_a_constraint_beside_other_wishes(engine: HfEngine) -> None:
-    held = Constraint(Literal("Rhine"), PLAIN)
-    # Nothing but the end may follow: more tokens cannot be had.
-    assert written(await collect(engine, ask(constraint=held, min_tokens=40))) == b"Rhine<|im_end|>"
-    # A stop token ends it where it is complete.
-    stopped = await collect(engine, ask(constraint=held, stop_token_ids=(0,), logit_bias={0: 100.0}))
-    assert written(stopped) == b"Rhine<|endoftext|>"
-    # Not before, whatever the bias.
-    assert ids(await collect(engine, ask(constraint=held, max_tokens=1, logit_bias={EOS: 100.0})))[0] != EOS
-    forced = await collect(engine, ask(constraint=held, forced_text="Elbe"))
-    assert written(forced) == b"Elbe<|im_end|>"
-    [refused] = await collect(engine, ask(constraint=held, ignore_eos=True))
-    assert isinstance(refused, ErrorInput)
-    assert (refused.kind, refused.param) == ("bad_request", "ignore_eos")
-    wrong = Constraint(Json({"not": {}}, "response_format.json_schema.schema"), PLAIN)
-    [refused] = await collect(engine, ask(constraint=wrong))
-    assert isinstance(refused, ErrorInput)
-    assert (refused.code, refused.param) == ("unsupported_schema", "response_format.json_schema.schema")
 
 
 async def test_the_context_ends_a_choice_and_refuses_a_prompt(engine: HfEngine) -> None:

@@ -21,7 +21,8 @@ EXITS = {
 """Exit statuses other than 0."""
 
 PRINTS = {
-    "curl": "data: [DONE]",
+    "curl -sN http://127.0.0.1:8000/v1/chat": "data: [DONE]",
+    "curl -sN http://127.0.0.1:8000/v1/messages": "event: message_stop",
     ".venv/bin/playhead sessions list": "closed",
     ".venv/bin/playhead replay": "same",
     "printf": '"name":"tide"',

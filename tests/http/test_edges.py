@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from pipeline.engines.scripted import ScriptedEngine
+from stages import catalog
 from store import MemoryStore
 from tests.support.asgi import WORDS, Exchange, chat, serving
 from tests.support.server import Running
@@ -65,6 +66,15 @@ def test_a_wrong_method(server: Running, method: str, path: str) -> None:
     assert answer.status_code == 405
     assert error_of(answer)["code"] == "method_not_allowed"
     assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize("protocol", catalog.PROTOCOLS)
+def test_a_wrong_method_for_a_stream(server: Running, protocol: str) -> None:
+    """The error is one that the stream's readers know."""
+    entry = catalog.PROTOCOLS[protocol]
+    said = server.http.delete(f"/v1/streams/{entry.prefix}{'0' * 32}").json()
+    wanted = entry.error("bad_request", "", "method_not_allowed", None).body
+    assert (said.keys() - {"request_id"}, said["error"].keys()) == (wanted.keys(), wanted["error"].keys())
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"messages": "\xff"}', b"[" * 5000])

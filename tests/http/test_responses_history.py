@@ -226,7 +226,9 @@ def test_what_is_asked_wrongly_of_conversations(quick: Running) -> None:
     assert quick.http.get(f"/v1/conversations/{name}/items").json() == {
         "object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False,
     }  # fmt: skip
-    unknown = ("conv_" + "0" * 32, "conv_1", "x' OR 1=1 --", name[:-1], "resp_" + name[5:])
+    unknown = (
+        "conv_" + "0" * 32, "conv_1", "x' OR 1=1 --", f"x' OR 1=1 --{name}", f"{name}%0A", name[:-1], f"resp_{name[5:]}"
+    )  # fmt: skip
     for other in unknown:
         assert refusal(post(quick, input="Hi", conversation=other)) == (404, "not_found", "conversation")
         for method, path in (

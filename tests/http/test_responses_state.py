@@ -385,18 +385,3 @@ def test_what_is_stored_outlives_the_server(tmp_path: Path) -> None:
         said = "<|im_start|>user\nWhen is high tide?<|im_end|>\n<|im_start|>assistant\nTwo a day. <|im_end|>\n"
         assert prompt.tail.startswith(f"{said}<|im_start|>user\nAnd low tide?<|im_end|>\n")
         assert again.http.delete(f"/v1/responses/{running_id}").status_code == 200
-
-
-def test_keys_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLAYHEAD_API_KEYS", "sk-first-0001,sk-second-0002")
-    with serve(tmp_path) as running:
-        first, second = ({"authorization": f"Bearer sk-{name}"} for name in ("first-0001", "second-0002"))
-        made = running.http.post("/v1/responses", json={"input": "Hi"}, headers=first).json()
-        path = f"/v1/responses/{made['id']}"
-        for method, where in (
-            ("GET", path), ("DELETE", path), ("POST", f"{path}/cancel"), ("GET", f"{path}/input_items"),
-            ("POST", "/v1/conversations"), ("GET", "/v1/conversations/conv_1"), ("POST", "/v1/responses/input_tokens"),
-        ):  # fmt: skip
-            assert refusal(running.http.request(method, where)) == (401, "invalid_api_key", None)
-        # Who has a key sees what is stored.
-        assert running.http.get(path, headers=second).json() == made

@@ -319,3 +319,25 @@ async def test_a_slow_reader_holds_up_nobody_and_costs_a_piece() -> None:
         got = await again(named(first)).run(server)
         assert got.body == first.body
         slow.leave()
+
+
+@ALL
+async def test_what_is_deleted_while_it_is_read_says_so(protocol: str) -> None:
+    store = MemoryStore()
+    async with serving(store, ScriptedEngine([["Two "] * 600])) as server:
+        first = await asked(protocol, max_tokens=1000).run(server)
+        await anyio.to_thread.run_sync(store.flush)
+        [info] = store.sessions()
+        reader = again(info.session)
+
+        def deleted(message: Message) -> None:
+            if message.get("body") and list(store.sessions()):
+                store.delete(info.session)
+
+        reader.on_send = deleted
+        await reader.run(server)
+    whole, told = events(first.body), events(reader.body)
+    read = next(n for n, (one, other) in enumerate(zip(whole, told, strict=False)) if one != other)
+    assert read > 100
+    assert b"was deleted while it was read" in told[read]
+    assert len(told) - read <= 2  # the error, and [DONE]

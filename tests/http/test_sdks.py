@@ -93,6 +93,25 @@ def test_the_stop_string_is_named(server: Running, way: Way) -> None:
     assert (told.stop_reason, told.stop_sequence) == ("stop_sequence", "ys the al")
 
 
+@pytest.mark.parametrize("way", ["helper", "whole"])
+def test_thinking_is_told_of_without_its_text(server: Running, way: Way) -> None:
+    asked = Asked("<think>\nThe moon pulls.\n</think>\n\nTwo a day.")
+    fields = {"model": server.model, **fields_of("messages", asked)}
+    fields["thinking"] = {"type": "adaptive", "display": "omitted"}
+    with asking(server, "messages") as messages:
+        if way == "whole":
+            told = messages.create(**fields)
+        else:
+            with messages.stream(**fields) as stream:
+                told = stream.get_final_message()
+        thought, text = told.content
+        assert (thought.type, thought.thinking, text.text) == ("thinking", "", "Two a day.")
+        assert thought.signature
+        turns = [*fields["messages"], {"role": "assistant", "content": told.content}, *fields["messages"]]
+        again = messages.create(**{**fields, "messages": turns})
+    assert [block.type for block in again.content] == ["thinking", "text"]
+
+
 def test_tokens_are_counted_as_they_are_billed(server: Running) -> None:
     fields = {"model": server.model, **fields_of("messages", CASES["parallel calls"][0]), "system": "Be brief."}
     with asking(server, "messages") as messages:

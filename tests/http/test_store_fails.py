@@ -24,7 +24,8 @@ from replay import Replayer
 from stages.events import End
 from store import open_store
 from tests.support.asgi import Exchange, chat, serving
-from tests.support.server import Running, blocks, eventually, objects, serve
+from tests.support.resuming import asked
+from tests.support.server import PATIENCE, Running, blocks, eventually, objects, serve
 
 ANSWER = ["Two ", "a ", "day."]
 # What differs between two answers to the same question.
@@ -110,6 +111,20 @@ async def test_a_lock_that_is_not_let_go(tmp_path: Path, caplog: pytest.LogCaptu
     again = open_store(str(path), create=False)
     assert [info.state for info in again.sessions()] == ["closed", "closed"]
     again.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_nobody_could_ask_for_is_not_done_in_the_background(tmp_path: Path, stream: bool) -> None:
+    store = open_store(str(tmp_path / "sessions.db"), busy_s=0.02, window_s=0.001)
+    async with serving(store, ScriptedEngine([ANSWER], pace=3600)) as server:
+        with locked(tmp_path / "sessions.db"):
+            answer = await asked("responses", stream=stream, background=True).run(server)
+        assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
+        with anyio.fail_after(PATIENCE):
+            while server.live.sessions():  # noqa: ASYNC110  # it ends in its own time
+                await anyio.sleep(0.01)
+    store.close()
 
 
 @pytest.mark.anyio

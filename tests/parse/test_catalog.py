@@ -35,9 +35,7 @@ def test_names_and_aliases(name: str, stage: str) -> None:
 def test_an_unknown_name_tells_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"no parser 'hermez'; did you mean hermes\? There are \d+: playhead"):
         catalog.parser("hermez")
-    with pytest.raises(
-        UnknownName, match=r"no protocol 'chatt'; did you mean chat\? There are chat, completions, "
-    ):
+    with pytest.raises(UnknownName, match=r"no protocol 'chatt'; did you mean chat\? There are chat, completions, "):
         catalog.layers(msgspec.structs.replace(opening(), protocol="chatt"))
 
 

@@ -398,7 +398,3 @@ TAKEN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", TAKEN, ids=lambda fields: ",".join(fields))
 def test_what_has_no_effect_is_taken(fields: dict[str, Any]) -> None:
     assert plan("chat", chat(**fields), "m").ignored == ()
-
-
-def test_what_is_not_known_is_named() -> None:
-    assert plan("chat", chat(guided_json={}, echo=True), "m").ignored == ("guided_json", "echo")

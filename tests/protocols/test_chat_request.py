@@ -368,3 +368,8 @@ def test_any_object_is_taken_or_refused(fields: dict[str, Any]) -> None:
 def test_any_bytes_are_taken_or_refused(body: bytes) -> None:
     with pytest.raises(RequestError):
         decode_request(body)
+
+
+def test_what_is_not_known_is_named() -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "guided_json": {}, "echo": True})
+    assert unknown_fields(body.encode()) == ("guided_json", "echo")

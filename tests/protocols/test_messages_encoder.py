@@ -179,23 +179,24 @@ def test_text_in_an_open_call_closes_it() -> None:
 
 
 def test_thinking_without_its_text() -> None:
-    got = payloads(frames_of(CASES["G12"], HIDDEN, OMITTED))
+    got = payloads(frames_of(CASES["G12"], request=OMITTED))
     assert short(got)[1] == (0, {"type": "thinking", "thinking": "", "signature": ""})
     assert got[2]["delta"]["type"] == "signature_delta"
     assert short(got)[3] == (0, "stop")
-    assert b"Need" not in body_of(frames_of(CASES["G12"], HIDDEN, OMITTED))
-    report = check(
-        Evidence(
-            body=body_of(frames_of(CASES["G12"], HIDDEN, OMITTED)), protocol="messages", own=True, effort=True,
-            request={"stream": True, **OMITTED}, meant=collect(CASES["G12"]),
-            whole=body_of(frames_of(CASES["G12"], Ask(include_reasoning=False), OMITTED)),
-        )
+    assert b"Need" not in body_of(frames_of(CASES["G12"], request=OMITTED))
+    evidence = Evidence(
+        body=body_of(frames_of(CASES["G12"], request=OMITTED)), protocol="messages", own=True, effort=True,
+        request={"stream": True, **OMITTED}, meant=collect(CASES["G12"]),
+        other=("messages", body_of(frames_of(CASES["G12"]))),
+        whole=body_of(frames_of(CASES["G12"], Ask(), OMITTED)),
     )  # fmt: skip
+    report = check(evidence)
     assert report.violations == ()
 
 
-def test_no_thinking_at_all() -> None:
-    got = payloads(frames_of(CASES["G12"], HIDDEN))
+@pytest.mark.parametrize("request_", [None, OMITTED])
+def test_no_thinking_at_all(request_: dict[str, Any] | None) -> None:
+    got = payloads(frames_of(CASES["G12"], HIDDEN, request_))
     assert [event["content_block"]["type"] for event in got if "content_block" in event] == ["text", "tool_use"]
 
 

@@ -194,9 +194,8 @@ def streams(draw: st.DrawFn) -> list[Semantic]:
 @settings(max_examples=60)
 @given(streams(), st.sampled_from([{}, OMITTED]))
 def test_no_rule_is_broken(events: list[Semantic], request: dict[str, Any]) -> None:
-    shown = not request
     asked = {"stream": True, "stop_sequences": ["\x00stop"], **request}
-    ask = Ask(stream=True, include_usage=True, include_reasoning=shown)
+    ask = Ask(stream=True, include_usage=True)
     body = body_of(frames_of(events, ask, asked))
     whole = frames_of(events, msgspec.structs.replace(ask, stream=False), asked)[1]
     assert isinstance(whole, Body)

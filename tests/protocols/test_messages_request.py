@@ -156,8 +156,10 @@ def test_thinking_switches_templates(thinking: Any, kwargs: dict[str, Any]) -> N
     assert made.ask.include_reasoning
 
 
-def test_thinking_that_is_not_shown() -> None:
-    assert not plan("messages", body(thinking={"type": "adaptive", "display": "omitted"}), "m").ask.include_reasoning
+def test_thinking_whose_text_is_omitted_still_reaches_the_encoder() -> None:
+    asked = {"thinking": {"type": "adaptive", "display": "omitted"}}
+    assert plan("messages", body(**asked), "m").ask.include_reasoning
+    assert not plan("messages", body(**asked, include_reasoning=False), "m").ask.include_reasoning
 
 
 def test_unknown_fields_are_told_and_ignored() -> None:
@@ -209,6 +211,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens", "less than max_tokens"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers", "declare them in tools"),
     ({"container": "c"}, "container", "leave the field out"),
+    ({"compaction": {"type": "auto"}}, "compaction", "leave the field out"),
+    ({"thread": {"type": "create"}}, "thread", "the whole conversation"),
+    ({"output_format": {"type": "json_schema", "schema": {}}}, "output_format", "output_config.format"),
     ({"model": "other"}, "model", "There is no model 'other'"),
 ]  # fmt: skip
 

@@ -221,6 +221,31 @@ def test_what_is_turned_over() -> None:
     assert first["instructions"] == "Be brief."
 
 
+def test_logprobs_stay_asked_for() -> None:
+    asked = {**REQUEST, "logprobs": True, "top_logprobs": 2}
+    made = msgspec.structs.replace(opened(logprobs=True, top_logprobs=2), request=json.dumps(asked).encode())
+    trace = record(made, whole(tokens("plain", logprobs=True)))
+    found = played(trace, "responses")
+    asked = json.loads(found.opening.request)
+    assert (asked["include"], asked["top_logprobs"]) == (["message.output_text.logprobs"], 2)
+    evidence = msgspec.structs.replace(
+        evidence_of(trace), protocol="responses", body=body_of(found.frames), request=asked, http=None, writes=None,
+        sent=None, engine=None, meant=None,
+    )  # fmt: skip
+    assert check(evidence).violations == ()
+    assert b'"logprobs":[{' in body_of(found.frames)
+
+
+def test_what_was_done_to_a_conversation_is_no_response() -> None:
+    made = msgspec.structs.replace(opened(protocol="responses"), response_id="conv_1", conversation="conv_1")
+    for protocol in (None, *PROTOCOLS):
+        with pytest.raises(NotAvailable, match="no response: something was done to conv_1"):
+            played(record(made, []), protocol)
+    # One of its responses is.
+    made = msgspec.structs.replace(made, response_id="resp_1")
+    assert played(record(made, whole(tokens("plain"))), "chat").frames
+
+
 def test_frames_come_when_their_inputs_came() -> None:
     inputs = whole(tokens(SAID))
     found = played(record(opened(), inputs), "messages")

@@ -19,6 +19,7 @@ import pytest
 from stages.events import Content, PromptInput
 from store.api import Batch, SessionWriter, StoreError, StoreUnavailable
 from store.sqlite import SqliteStore
+from tests.support.server import eventually
 from tests.support.store import batches, opening, record, records, same, words
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,28 @@ def test_a_lock_that_is_not_let_go(path: Path, caplog: pytest.LogCaptureFixture)
     with locked(path):
         lost(record(store.writer(opening("again")), MADE), "locked")
     assert len(warnings(caplog)) == 2
+    store.close()
+
+
+def test_what_was_lost_is_not_taken_to_be_running(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as long as nobody can write that it was, and then not for want of anything else to write."""
+    monkeypatch.setattr("store.sqlite_commit.BACKOFF", (0.001, 0.01))
+    store = SqliteStore(path, busy_s=0.02, window_s=0.001)
+    other = SqliteStore(path, busy_s=0.02)
+    early = record(store.writer(opening("early")), MADE[:5])
+    early.committed().result(10)
+    with locked(path):
+        early.append(MADE[5])
+        lost(early, "locked")
+        assert store.info("early").state == "incomplete"
+        assert store.load("early").info.state == "incomplete"
+        assert store.read("early", "input", "engine").state == "incomplete"
+        assert [info.session for info in store.sessions(state="incomplete")] == ["early"]
+        assert list(store.sessions(state="open")) == []
+        assert other.info("early").state == "open"
+    eventually(lambda: True if other.info("early").state == "incomplete" else None)
+    assert other.load("early").records == records(MADE[:5])
+    other.close()
     store.close()
 
 

@@ -11,6 +11,9 @@ from pipeline.engines.base import Conversation, Engine, EngineRequest, EngineStr
 from stages.constraint import Constraint
 from stages.events import Input, TokensInput
 
+CONTEXT = 160
+"""Tokens that the real model is given room for."""
+
 
 def conversation(text: str = "Name three rivers.", **fields: Any) -> Conversation:
     """One user message."""

@@ -34,8 +34,12 @@ class Parrot(ScriptedEngine):
         if text.startswith(BEFORE):
             return [[REFUSED]]
         written, broken, _ = text.partition(INSIDE)
-        steps: list[Any] = [([token], [piece]) for token, piece in self.toy.encode(written)]
-        return [compiled([*steps, *([BROKEN] if broken else [])], self.toy)] * request.n
+        steps = [*self.tokens_of(written), *([BROKEN] if broken else [])]
+        return [compiled(steps, self.toy)] * request.n
+
+    def tokens_of(self, text: str) -> list[Any]:
+        """What it writes, step by step."""
+        return [([token], [piece]) for token, piece in self.toy.encode(text)]
 
 
 def make_engine(config: Config) -> Engine:

@@ -236,3 +236,11 @@ def test_captured_requests_ask_for_the_same(name: str) -> None:
     body = json.dumps(captures()[name].request).encode()
     assert asked("chat", body) == ask_of(decode_request(body))
     assert model_of(body) == captures()[name].request["model"]
+
+
+def test_several_prompts_have_choices_each() -> None:
+    """Texts, or lists of tokens; a list of tokens alone is one prompt."""
+    for prompt, count in (("a", 1), (["a", "b"], 2), ([1, 2, 3], 1), ([[1], [2, 3], [4]], 3), ([], 1), (None, 1)):
+        found = asked("completions", json.dumps({"prompt": prompt, "n": 2}).encode())
+        assert (found.prompts, found.n) == (count, 2 * count)
+    assert asked("chat", b'{"prompt": ["a", "b"], "n": 2}').n == 2

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stages import catalog
 from stages.events import (
     End,
     FinishInput,
@@ -16,6 +17,8 @@ from stages.events import (
     TopLogprob,
     UsageInput,
 )
+from stages.message import collect
+from stages.stage import fold
 from tests.support.captures import captures
 from tests.support.inputs import opening, read, stream, told
 
@@ -38,6 +41,14 @@ def test_completions_of_which_nobody_counts_the_tokens() -> None:
     assert told("completions", part("Hi"), part("!", 1), part("?", finish="stop"), part(None, 1, "length"))[-1] == (
         UsageInput(0, 3)
     )
+
+
+def test_each_of_several_prompts_is_begun() -> None:
+    """A parser begins the choices of a prompt with its input; how many tokens each prompt has, no server tells."""
+    made = told("completions", part("Hi"), part("!", 1, "stop"), part("?", finish="stop"), of=opening(n=2, prompts=2))
+    assert made[:3] == [PromptInput((), "", 0), PromptInput((), "", 0), TokensInput(0, (), (), "Hi")]
+    said = fold(catalog.parser("plain").start(opening(n=2, prompts=2)), made)
+    assert [message.content for message in collect(said)] == ["Hi?", "!"]
 
 
 def test_usage_on_the_last_chunk() -> None:

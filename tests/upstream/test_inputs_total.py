@@ -172,6 +172,7 @@ STEPS: dict[str, Any] = {
     "completions": {"choices": [{"index": 0, "text": "ab"}]},
     "completion": {"content": "ab", "tokens": [5], "tokens_predicted": 1},
     "generate": {"text": "ab", "output_ids": [5], "meta_info": {}},
+    "told": {"choices": [{"index": 0, "delta": {"content": "ab"}}]},
 }
 
 

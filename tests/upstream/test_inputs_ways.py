@@ -287,6 +287,6 @@ def test_error_of_completion() -> None:
 def test_every_way_has_a_stage() -> None:
     assert {way: stage.id for way, stage in INPUTS.items()} == {
         "chat": "inputs.chat@1", "generate": "inputs.generate@1", "completion": "inputs.completion@1",
-        "completions": "inputs.completions@1",
+        "completions": "inputs.completions@1", "told": "inputs.told@1",
     }  # fmt: skip
     assert all(fold(stage.start(opening()), []) == [] for stage in INPUTS.values())

@@ -194,6 +194,13 @@ def test_keys_are_turned_over() -> None:
     ]  # fmt: skip
     theirs = [("x-api-key", "K"), ("anthropic-version", "2023-06-01"), ("anthropic-beta", "b"), ("accept", "a")]
     assert turned(theirs, "chat", "authorization") == [("accept", "a"), ("authorization", "Bearer K")]
+    # What the family of protocols knows stays; a client that names a version means it.
+    assert turned([("openai-project", "p"), ("anthropic-version", "v")], "responses", "authorization") == [
+        ("openai-project", "p"),
+    ]  # fmt: skip
+    assert turned([("anthropic-version", "v"), ("x-api-key", "K")], "messages", "x-api-key") == [
+        ("anthropic-version", "v"), ("x-api-key", "K"),
+    ]  # fmt: skip
     assert turned([("authorization", "Basic x")], "chat", "authorization") == [("authorization", "Basic x")]
 
 

@@ -37,13 +37,14 @@ class Model:
         self.grammars = Grammars(self.pieces, self.facts)
         modules: list[Any] = [torch, transformers, tokenizers]
         versions = {module.__name__: str(module.__version__) for module in modules}
+        versions["llguidance"] = VERSION  # its masks decide what a request that is held gets for its seed
         self.engine = EngineFacts(
             kind="hf",
             model=name,
             fingerprint=fingerprint(_contents(model), versions),
             dtype=dtype,
             max_tokens=self.context,
-            versions={**versions, "llguidance": VERSION},
+            versions=versions,
             constrains=True,
         )
 

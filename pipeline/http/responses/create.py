@@ -11,16 +11,16 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.http.host import Host, json_response
+from pipeline.http.live import Session
 from pipeline.http.responses.history import History
 from pipeline.http.responses.items import Item
-from pipeline.http.responses.state import State, busy
+from pipeline.http.responses.state import State, busy, unreadable
 from pipeline.http.streams import follow
 from pipeline.http.wishes import Place, Wish
 from stages.errors import RequestError
-from stages.opening import Opening
 from stages.protocols import openai_responses
 from stages.protocols.openai_responses import ResponsesRequest
-from store.api import EventStore
+from store.api import EventStore, StoreError
 
 LARGE_BODY = 256 * 1024
 """Bytes; a larger body is understood in a thread."""
@@ -55,8 +55,15 @@ async def turn(state: State, body: bytes) -> AsyncGenerator[Turn]:
         yield Turn(before, stored, conversation, request.background)
 
 
-def begun(host: Host, opening: Opening, wish: Wish) -> ASGIApp:
-    """The answer to a request whose session was launched: its events as they come, or the response as it is now."""
+async def begun(host: Host, session: Session, wish: Wish) -> ASGIApp:
+    """The answer to a request whose session was launched: its events as they come, or the response as it is now. What
+    cannot be recorded nobody could ask for: it is ended."""
+    opening = session.opening
+    try:
+        await session.recorder.committed()
+    except StoreError as error:
+        session.abort("cancel")
+        return unreadable(error)
     if not opening.ask.stream:
         headers = {"x-request-id": opening.response_id}
         return json_response(openai_responses.so_far(opening, ()), headers=headers)

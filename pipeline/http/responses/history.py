@@ -7,6 +7,7 @@ record``, this reads the store and waits for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
@@ -26,6 +27,7 @@ MAX_SIZE = 64 << 20
 """Bytes of all the requests that it goes on from."""
 TOO_LONG = "conversation_too_long"
 CONVERSATION = "conv_"
+_ID = re.compile(rf"{CONVERSATION}[0-9a-f]{{32}}\Z")
 _ENDED = ("completed", "incomplete")
 
 Change: TypeAlias = Literal["created", "updated", "added", "removed"]
@@ -221,8 +223,7 @@ class History:
 
 def is_conversation(conversation: str) -> bool:
     """Whether it is an id of ours."""
-    _, _, session = conversation.partition(CONVERSATION)
-    return len(session) == 32 and not set(session) - set("0123456789abcdef")
+    return _ID.match(conversation) is not None
 
 
 def _not_previous(response_id: str, why: str) -> RequestError:

@@ -48,7 +48,7 @@ def _opening(events: list[dict[str, Any]]) -> Opening:
     return Opening(
         session="", key="", response_id=as_text(first.get("id")) or "", created=0, opened=0, model=model,
         protocol="messages", request=_OMITTED if omitted else b"{}", engine=EngineFacts(kind="upstream", model=model),
-        ask=Ask(stream=True, include_reasoning=not omitted),
+        ask=Ask(stream=True),
     )  # fmt: skip
 
 

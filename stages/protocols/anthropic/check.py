@@ -20,8 +20,11 @@ _NEEDED: Final = {
     "tool_result": ("tool_use_id",),
 }  # fmt: skip
 _UNSUPPORTED: Final = {
+    "compaction": "this server does not sum up; leave the field out",
     "container": "this server has no containers; leave the field out",
     "mcp_servers": "this server calls no tools by itself; declare them in tools, with an input_schema",
+    "output_format": "this field is not supported; give the format in output_config.format",
+    "thread": "this server keeps no messages; send the whole conversation",
 }
 _LEAST_BUDGET: Final = 1024
 

@@ -6,8 +6,8 @@
     CallStart              a tool_use block
     CallArguments          input_json_delta
     CallEnd                the block stops
-    Finish                 the open block stops; an answer of nothing has one empty text block
-    Usage                  message_delta, with the reason to stop
+    Finish                 the open block stops
+    Usage                  message_delta, with the reason to stop; before it, where there is no block, an empty text one
     End                    message_stop, or (not streaming) the message
     Failure                the open block stops; error; nothing at all if the client is gone
     Tokens                 counted, for a stream that brings no usage
@@ -126,8 +126,8 @@ class _Streaming:
     def __init__(self, opening: Opening, snapshot: MessagesSnapshot | None = None) -> None:
         self._id = opening.response_id
         self._model = opening.model
-        self._text = opening.ask.include_reasoning
-        self._thinking = self._text or omits(opening.request)
+        self._thinking = opening.ask.include_reasoning
+        self._text = self._thinking and not omits(opening.request)
         self._state = Progress() if snapshot is None else msgspec.structs.replace(snapshot.progress)
 
     def snapshot(self) -> MessagesSnapshot:
@@ -235,9 +235,6 @@ class _Streaming:
         if not self._begin(out):
             return
         self._close(out)
-        if not self._state.blocks:
-            self._open("text", TextBlock(), out)
-            self._close(out)
         self._state.stopped = self._reason(event)
 
     def _reason(self, event: Finish) -> Stopped:
@@ -261,6 +258,9 @@ class _Streaming:
         state = self._state
         if state.stopped is not None and not state.told:
             state.told = True
+            if not state.blocks:
+                self._open("text", TextBlock(), out)
+                self._close(out)
             out.append(MessageDelta(state.stopped, usage))
 
     def _on_failure(self, event: Failure, out: list[ChunkLayer]) -> None:

@@ -38,7 +38,7 @@ def chat_of(request: MessagesRequest) -> ChatRequest:
         model=request.model,
         stream=request.stream,
         stream_options=_options(request),
-        include_reasoning=request.include_reasoning and not request.omitted,
+        include_reasoning=request.include_reasoning,
         skip_special_tokens=request.skip_special_tokens,
         include_stop_str_in_output=request.include_stop_str_in_output,
         max_tokens=request.max_tokens,

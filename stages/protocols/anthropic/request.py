@@ -59,7 +59,8 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """``budget_tokens`` is checked, and no engine is held to it; ``display``: ``omitted`` leaves the text out."""
+    """``budget_tokens`` is checked, and no engine is held to it; ``display``: ``omitted`` leaves the text out. When the
+    model thinks, its template says: ``between_tools`` is as good as ``adaptive``."""
 
     type: Literal["enabled", "adaptive", "disabled", "between_tools"]
     budget_tokens: int | None = None
@@ -130,21 +131,22 @@ class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     # Official fields without a meaning here: taken, and ignored.
     betas: Any = None
+    billing_policy: Any = None
     cache_control: Any = None
     context_management: Any = None
     diagnostics: Any = None
+    fallback_credit_token: Any = None
+    fallbacks: Any = None
     inference_geo: Any = None
     service_tier: Any = None
     speed: Any = None
 
     # Official fields that this server cannot serve: anything but null (or an empty list) is refused.
+    compaction: Any = None
     container: Any = None
     mcp_servers: Any = None
-
-    @property
-    def omitted(self) -> bool:
-        """Thinking is told of, but not what it says."""
-        return self.thinking is not None and self.thinking.display == "omitted"
+    output_format: Any = None
+    thread: Any = None
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -87,11 +87,14 @@ class TextConfig(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """``summary`` (or its old name): the reasoning is sent as a summary. There is no other summary than all of it."""
+    """``summary`` (or its old name): the reasoning is sent as a summary. There is no other summary than all of it.
+    ``context`` and ``mode`` have no effect: what of earlier reasoning the model is shown, its template says."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: str | None = None
 
     @property
     def summarised(self) -> str | None:
@@ -170,6 +173,9 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
+    access_programs: dict[str, Any] | None = None
+    background_options: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
 
     # Official fields that change the answer and that this server cannot serve: anything but null is refused.
     prompt: Any = None

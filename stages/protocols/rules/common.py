@@ -53,7 +53,8 @@ def _leaks(choice: SaidChoice, meant: Message) -> Iterator[Finding]:
     if choice.tokens:
         yield at(choice.tokens[0], f"choice {choice.index}: logprobs or token ids beside hidden reasoning")
     secret = (meant.reasoning or "").strip()
-    place = (choice.text("content") or "").find(secret) if secret and secret not in (meant.content or "") else -1
+    open_text = (meant.content or "") + (meant.refusal or "")  # in messages a refusal is text like other text
+    place = (choice.text("content") or "").find(secret) if secret and secret not in open_text else -1
     delta = _holding(choice, "content", place) if place >= 0 else None
     if delta is not None:
         yield at(delta.event, f"choice {choice.index}: the hidden reasoning in the content")

@@ -135,9 +135,9 @@ def _length(case: Case, index: int, finish: SaidFinish) -> Iterator[Finding]:
     if choice is None:
         return
     seen = f"choice {index} finishes with {shown(finish.reason)}"
-    if case.evidence.protocol == "messages" and case.unfinished(index):
-        return  # no other reason there tells that an input is not whole
     if choice.reason not in (None, "length", "context"):
-        yield at(finish.event, seen, f"the engine ended with {choice.reason}")
+        # In messages no other reason tells that an input is not whole.
+        if case.evidence.protocol != "messages" or finish.reason != "max_tokens" or not case.unfinished(index):
+            yield at(finish.event, seen, f"the engine ended with {choice.reason}")
     elif choice.reason == "length" and choice.cap is not None and choice.ids and len(choice.ids) != choice.cap:
         yield at(finish.event, f"{seen} after {len(choice.ids)} tokens", f"{choice.cap} tokens are the bound")

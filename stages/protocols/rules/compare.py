@@ -13,18 +13,20 @@ from stages.protocols.rules.case import Case, at, nowhere, shown
 from stages.protocols.rules.evidence import Protocol
 from stages.protocols.rules.reading import Reading
 from stages.protocols.rules.rule import Finding
-from stages.protocols.rules.said import Said, SaidChoice
+from stages.protocols.rules.said import Said, SaidChoice, SaidFinish
 from stages.protocols.rules.values import array, integer, obj, same
 from stages.strict import parse
 
 _NUMBERS = ("prompt", "completion", "total", "cached", "reasoning")
 
 
-def differences(case: Case, other: Said, protocol: Protocol, where: str) -> Iterator[Finding]:
-    """What ``other``, said in ``protocol``, says otherwise than the case's body. ``where``: it is said, for people.
+def differences(case: Case, other: Said, protocol: Protocol, where: str, *, ends: bool = True) -> Iterator[Finding]:
+    """What ``other``, said in ``protocol``, says otherwise than the case's body. ``where``: it is said, for people;
+    ``ends``: finishes are compared.
 
-    Ids are not compared. A completion has the model's text as it was written, so it is only looked up whether an answer
-    without reasoning and calls is in it. Usage is compared where both have it.
+    Ids are not compared. A completion has the model's text as it was written: what a parser made of it up to the first
+    call is looked up there, piece by piece, and is all of it where there was no parser. Usage is compared where both
+    have it.
     """
     both = frozenset((case.evidence.protocol, protocol))
     for index in sorted({*case.said.choices, *other.choices}):
@@ -34,19 +36,22 @@ def differences(case: Case, other: Said, protocol: Protocol, where: str) -> Iter
             yield nowhere(f"choice {index} is {'not there' if mine is None else 'there'}", f"otherwise {where}")
             continue
         if len(both) == 1 or "completions" not in both:
-            yield from _texts(mine, theirs, both, where)
+            yield from _texts(case, mine, theirs, both, where)
             yield from _calls(mine, theirs, both, where)
         else:
             yield from _raw(case, mine, theirs, where)
-        yield from _finishes(case, mine, theirs, both, where)
+        if ends:
+            yield from _finishes(case, mine, theirs, both, where)
     # What is not parsed has no reasoning, and no count of it.
     names = _NUMBERS if len(both) == 1 or "completions" not in both else _NUMBERS[:-1]
     yield from _usages(case.said, other, names, where)
 
 
-def _texts(mine: SaidChoice, theirs: SaidChoice, both: frozenset[Protocol], where: str) -> Iterator[Finding]:
+def _texts(
+    case: Case, mine: SaidChoice, theirs: SaidChoice, both: frozenset[Protocol], where: str
+) -> Iterator[Finding]:
     for kind, one, two in zip(("content", "reasoning", "refusal"), _said(mine, both), _said(theirs, both), strict=True):
-        if one != two:
+        if one != two and not (kind == "reasoning" and _omitted(case, one)):
             pairs = enumerate(zip(one, two, strict=False))
             place = next((n for n, (here, there) in pairs if here != there), min(len(one), len(two)))
             begin = max(place - 10, 0)
@@ -54,13 +59,34 @@ def _texts(mine: SaidChoice, theirs: SaidChoice, both: frozenset[Protocol], wher
             yield nowhere(seen, f"{shown(two[begin : place + 60])} {where}")
 
 
+def _omitted(case: Case, reasoning: str) -> bool:
+    """A message tells that its model thought, and not what: the request wants it so."""
+    known = case.evidence.protocol == "messages" and case.evidence.request is not None
+    return known and not reasoning and case.asked.hidden
+
+
 def _raw(case: Case, mine: SaidChoice, theirs: SaidChoice, where: str) -> Iterator[Finding]:
     raw, parsed = (mine, theirs) if case.evidence.protocol == "completions" else (theirs, mine)
-    plain = not parsed.calls and parsed.text("reasoning") is None and parsed.text("refusal") is None
-    written = iter(raw.text("content") or "")
-    # Between what was said, a format may have had blanks and markers.
-    if plain and not all(char in written for char in parsed.text("content") or ""):
-        yield nowhere(f"choice {mine.index}: {shown(mine.text('content'))}", f"{shown(theirs.text('content'))} {where}")
+    written = raw.text("content") or ""
+    seen, want = shown(mine.text("content")), f"{shown(theirs.text('content'))} {where}"
+    if raw is mine and case.evidence.engine is not None and not case.evidence.engine.markers:
+        echoed = case.asked.echoed(mine.index) if case.evidence.request is not None else 0
+        content = parsed.text("content") or ""
+        if not written.endswith(content) if echoed is None else written[echoed:] != content:
+            yield nowhere(f"choice {mine.index}: {seen}", want)
+        return
+    end = 0
+    # A call's own end may end a completion.
+    first = parsed.calls[0].event.number if parsed.calls else None
+    for piece in (delta.text.strip() for delta in parsed.deltas if first is None or delta.event.number < first):
+        # Between what was said, formats drop, put and give back blanks and markers; broken characters are cut anywhere.
+        if "\ufffd" in piece or (piece.startswith("<") and piece.endswith(">")):
+            continue
+        place = written.find(piece, end)
+        if place < 0:
+            yield nowhere(f"choice {mine.index}: {seen}, {shown(piece)} from character {end} on", want)
+            return
+        end = place + len(piece)
 
 
 def _said(choice: SaidChoice, both: frozenset[Protocol]) -> tuple[str, str, str]:
@@ -80,20 +106,19 @@ def _calls(mine: SaidChoice, theirs: SaidChoice, both: frozenset[Protocol], wher
             yield at(one.event, f"{call} is of {shown(one.name)}", f"none {where}")
         elif one.name != two.name:
             yield at(one.event, f"{call} is of {shown(one.name)}", f"{shown(two.name)} {where}")
-        elif not _equal(one.arguments or "", two.arguments or "", as_json="messages" in both):
+        elif not _equal(one.arguments or "", two.arguments or "", both):
             yield at(one.event, f"{call} has {shown(one.arguments)}", f"{shown(two.arguments)} {where}")
 
 
-def _equal(one: str, two: str, *, as_json: bool) -> bool:
-    """``as_json``: a protocol is there whose whole bodies have the arguments as a value, not as text."""
-    if one == two or not as_json:
+def _equal(one: str, two: str, both: frozenset[Protocol]) -> bool:
+    if one == two or "messages" not in both:
         return one == two
+    # Its whole bodies have the arguments as a value, not as text: of those that were cut off, what can be read.
     value, _ = parse(one or "{}")
     other, _ = parse(two or "{}")
-    if value is UNSET or other is UNSET:
-        # A whole body has what can be read of arguments that were cut off.
-        return anthropic.beginning(one) == anthropic.beginning(two)
-    return same(value, other)
+    if value is UNSET and len(both) == 1:
+        value, _ = parse(anthropic.beginning(one))
+    return value is not UNSET and same(value, other)
 
 
 def _finishes(
@@ -115,10 +140,15 @@ def _finishes(
                 f"{shown(two.reason)}, {shown(two.stop)} {where}",
                 "O" if own else None,
             )
-    elif case.unfinished(mine.index) and not both.isdisjoint(("messages", "responses")):
-        pass  # they have no answer that ends by itself with a call that is not whole
-    elif _kind(case, mine, both) != _kind(case, theirs, both):
+    elif _kind(case, mine, both) != _kind(case, theirs, both) and not _half(case, one, two, both):
         yield at(one.event, f"choice {mine.index}: finish {shown(one.reason)}", f"{shown(two.reason)} {where}")
+
+
+def _half(case: Case, one: SaidFinish, two: SaidFinish, both: frozenset[Protocol]) -> bool:
+    """A message says ``max_tokens`` of a call that is not whole, which the model ended by itself."""
+    told, meant = (one, two) if case.evidence.protocol == "messages" else (two, one)
+    halved = "messages" in both and told.reason == "max_tokens" and meant.kind == "stop"
+    return halved and case.unfinished(0)
 
 
 def _kind(case: Case, choice: SaidChoice, both: frozenset[Protocol]) -> str | None:

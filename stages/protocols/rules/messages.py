@@ -40,7 +40,8 @@ def m_first(case: Case) -> Iterator[Finding]:
     view = case.reading.view(View)
     first = next((one for one in view.events if one[1] != "ping"), None)
     if first is None:
-        yield nowhere("no message_start")
+        if case.ended:
+            yield nowhere("no message_start")
     elif first[1] not in ("message_start", "error"):  # an error may come at any time
         yield at(first[0], f"the first event is {shown(first[1])}")
     for event, value in view.starts[:1]:
@@ -124,8 +125,8 @@ def m_json(case: Case) -> Iterator[Finding]:
     """The partial_json of a stopped block, joined, is nothing or one JSON object, unless the message was cut."""
     view = case.reading.view(View)
     reason = _last(view).get("stop_reason")
-    if view.errors or not view.changes or reason in (*_CUT, "stop_sequence", "refusal"):
-        return  # a filter cuts, too
+    if view.errors or not view.changes or reason in (*_CUT, "stop_sequence") or _filtered(case, reason):
+        return
     for block in view.blocks:
         if block.kind in TOOLS and block.stop is not None and not block.finished():
             yield at(block.stop, f"input {shown(block.joined())}", "a JSON object")
@@ -181,6 +182,13 @@ def m_stop(case: Case) -> Iterator[Finding]:
         yield at(last, "an event after message_stop")
 
 
+def _filtered(case: Case, reason: str | None) -> bool:
+    """A filter, which cuts too, ended the message; where the engine is not known, it may have been one."""
+    engine = case.evidence.engine
+    known = None if engine is None else engine.choices.get(0)
+    return reason == "refusal" and (known is None or known.reason in (None, "filter"))
+
+
 @RULES(126, "m_reason", "E")
 def m_reason(case: Case) -> Iterator[Finding]:
     """stop_reason is one of the protocol's; it is tool_use where there are whole calls, and only there; stop_sequence
@@ -197,9 +205,12 @@ def m_reason(case: Case) -> Iterator[Finding]:
     calls = [block for block in view.blocks if block.kind == "tool_use"]
     if reason == "tool_use" and not calls:
         yield at(event, "stop_reason tool_use without a tool_use block")
-    whole = bool(calls) and all(map(Block.finished, calls)) and not case.unfinished(0)
-    if reason in ("end_turn", "stop_sequence") and whole:
+    whole = bool(calls) and all(map(Block.finished, calls))
+    # What a stop string cut may read as if it were whole.
+    if whole and (reason == "end_turn" or (reason == "stop_sequence" and not case.unfinished(0))):
         yield at(event, f"stop_reason {reason} after {len(calls)} whole calls", "tool_use")
+    if reason == "tool_use" and case.evidence.meant is not None and case.unfinished(0):
+        yield at(event, "stop_reason tool_use with a call that is not complete")
 
 
 @RULES(127, "m_usage", "E")

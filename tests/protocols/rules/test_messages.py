@@ -88,6 +88,8 @@ def test_the_start_comes_first_and_once() -> None:
     broken(117, put(0, "message", "usage", "output_tokens", to=None))
     broken(117, without(*range(16)))
     assert 117 not in fired(ERROR.edited(without(0, 1, 2, 3)).report())  # an error may be all there is
+    # Its server died before it said anything.
+    assert 117 not in fired(WHOLE.edited(without(*range(16))).known(marked="truncated").report())
 
 
 @pytest.mark.parametrize("index", [0, 2, None, "1", True, -1])
