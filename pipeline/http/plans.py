@@ -13,6 +13,7 @@ from stages.opening import Ask
 from stages.protocols import anthropic, openai_chat, openai_completions, openai_responses
 from stages.protocols.openai_chat import ChatRequest
 from stages.protocols.openai_completions import CompletionsRequest
+from stages.protocols.sampling import sampling_of
 
 MIN_KEEP_ALIVE = 0.1
 """Seconds. A request that asks for comments more often gets them as often as this: each one is work, and recorded."""
@@ -132,22 +133,10 @@ def _conversation(request: ChatRequest, protocol: str) -> Conversation:
 
 
 def _sampling(request: ChatRequest | CompletionsRequest, forced: Forced) -> Sampling:
+    fields = sampling_of(request)
+    fields |= {"stop_token_ids": tuple(request.stop_token_ids), "logit_bias": dict(request.logit_bias)}
     return Sampling(
-        max_tokens=request.max_tokens,
-        min_tokens=request.min_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        seed=request.seed,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        repetition_penalty=request.repetition_penalty,
-        logit_bias=dict(request.logit_bias),
-        stop_token_ids=tuple(request.stop_token_ids),
-        ignore_eos=request.ignore_eos,
-        forced_ids=forced.forced_ids,
-        forced_text=forced.forced_text,
+        max_tokens=request.max_tokens, forced_ids=forced.forced_ids, forced_text=forced.forced_text, **fields
     )
 
 

@@ -12,6 +12,7 @@ from stages.protocols.body import decoded
 from stages.protocols.body import unknown_fields as body_unknown
 from stages.protocols.lenient import written
 from stages.protocols.openai_chat import ChatRequest
+from stages.protocols.sampling import sampling_of
 
 
 def decode_request(body: bytes, *, counting: bool = False) -> MessagesRequest:
@@ -43,20 +44,9 @@ def chat_of(request: MessagesRequest) -> ChatRequest:
         include_stop_str_in_output=request.include_stop_str_in_output,
         max_tokens=request.max_tokens,
         max_completion_tokens=request.max_tokens,
-        min_tokens=request.min_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=max(request.top_k, 0),
-        min_p=request.min_p,
-        seed=request.seed,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        repetition_penalty=request.repetition_penalty,
-        logit_bias=request.logit_bias,
+        **sampling_of(request),
         stop=list(request.stop_sequences),
         stop_scopes=request.stop_scopes,
-        stop_token_ids=request.stop_token_ids,
-        ignore_eos=request.ignore_eos,
         tools=[_tool(tool) for tool in request.tools],
         tool_choice=_choice(request),
         # A call is a call, whoever chose its function.

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+from stages.protocols.sampling import SamplingFields
+
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
-_TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}\Z")]
 
 
@@ -93,8 +92,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     keep_alive: Annotated[float, Meta(ge=0, le=3600)] | None = None
 
 
-class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid request. ``max_tokens``: None only where tokens are counted. ``top_k``: 0 is off (-1 on the wire too)."""
+class MessagesRequest(SamplingFields, frozen=True, kw_only=True):
+    """A valid request. ``max_tokens``: None only where tokens are counted."""
 
     messages: Annotated[list[Turn], Meta(min_length=1)]
     model: str | None = None
@@ -103,9 +102,6 @@ class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: str | list[Block] | None = None
     stream: bool = False
     stop_sequences: Annotated[list[str], Meta(max_length=64)] = []
-    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Meta(ge=-1)] = 0
     tools: list[ToolSpec] = []
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
@@ -114,16 +110,7 @@ class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     # Ours, as in chat.
     stream_options: StreamOptions | None = None
-    min_tokens: _Natural = 0
-    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    presence_penalty: _Penalty = 0.0
-    frequency_penalty: _Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
-    logit_bias: dict[_Natural, Annotated[float, Meta(ge=-100, le=100)]] = {}
     stop_scopes: Annotated[list[Literal["content", "reasoning", "tools"]], Meta(min_length=1)] | None = None
-    stop_token_ids: list[_TokenId] = []
-    ignore_eos: bool = False
     include_reasoning: bool = True
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True

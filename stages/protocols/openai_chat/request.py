@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from stages.protocols.sampling import SamplingFields
+
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
-_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
-_TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -182,8 +181,8 @@ Effort: TypeAlias = (
 Scope: TypeAlias = Literal["content", "reasoning", "tools"]
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid request. ``top_k``: 0 is off (-1 on the wire too); ``top_p``: over 0. ``tool_choice`` None: ``auto`` with
+class ChatRequest(SamplingFields, frozen=True, kw_only=True):
+    """A valid request. ``tool_choice`` None: ``auto`` with
     tools, ``none`` without. ``max_tokens`` is the cap in force, whichever of the two fields gave it."""
 
     messages: Annotated[list[AnyMessage], Meta(min_length=1)]
@@ -206,22 +205,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     max_tokens: _Positive | None = None
     max_completion_tokens: _Positive | None = None
-    min_tokens: _Natural = 0
-    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Meta(ge=-1)] = 0
-    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    presence_penalty: _Penalty = 0.0
-    frequency_penalty: _Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
-    logit_bias: dict[_Natural, Annotated[float, Meta(ge=-100, le=100)]] = {}
     stop: str | Annotated[list[str], Meta(max_length=4)] = []
     stop_scopes: Annotated[list[Scope], Meta(min_length=1)] | None = None
     """The kinds of text in which stop strings are looked for; None: all. ``tools``: arguments, and the markers of the
     format."""
-    stop_token_ids: list[_TokenId] = []
-    ignore_eos: bool = False
 
     tools: list[ToolSpec] = []
     """Empty is the same as absent."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from stages.protocols.openai_chat import ResponseFormat, StreamOptions
-
-_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
-_TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
+from stages.protocols.sampling import Natural, SamplingFields, TokenId
 
 MOST = 128
 """Choices of all prompts together."""
@@ -19,12 +15,12 @@ CAP = 16
 """Tokens of a choice at most, where the request does not say."""
 
 
-class CompletionsRequest(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionsRequest(SamplingFields, frozen=True, kw_only=True):
     """A valid request. Fields that chat has too mean the same as there. ``prompt``: one text, one list of token ids, or
     a list of either. ``logprobs``: how many alternatives; 0: the chosen token alone; None: off. ``max_tokens``: 0 only
-    with ``echo``. ``best_of`` is ``n`` or absent. ``top_k``: 0 is off (-1 on the wire too)."""
+    with ``echo``. ``best_of`` is ``n`` or absent."""
 
-    prompt: str | list[str | _TokenId | list[_TokenId]]
+    prompt: str | list[str | TokenId | list[TokenId]]
     model: str | None = None
 
     stream: bool = False
@@ -41,20 +37,8 @@ class CompletionsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The tokenizer may put its own special tokens before a prompt that is text."""
     include_stop_str_in_output: bool = False
 
-    max_tokens: _Natural = CAP
-    min_tokens: _Natural = 0
-    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Meta(ge=-1)] = 0
-    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    presence_penalty: _Penalty = 0.0
-    frequency_penalty: _Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
-    logit_bias: dict[_Natural, Annotated[float, Meta(ge=-100, le=100)]] = {}
+    max_tokens: Natural = CAP
     stop: str | Annotated[list[str], Meta(max_length=4)] = []
-    stop_token_ids: list[_TokenId] = []
-    ignore_eos: bool = False
 
     response_format: ResponseFormat | None = None
     user: str | None = None

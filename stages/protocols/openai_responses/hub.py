@@ -28,6 +28,7 @@ from stages.protocols.openai_responses.request import (
     SchemaFormat,
     ToolSpec,
 )
+from stages.protocols.sampling import sampling_of
 
 _Assistant: TypeAlias = InputMessage | InputCall | InputReasoning
 
@@ -54,19 +55,8 @@ def chat_of(request: ResponsesRequest, before: Sequence[dict[str, Any]] = ()) ->
         include_stop_str_in_output=request.include_stop_str_in_output,
         max_tokens=cap,
         max_completion_tokens=cap,
-        min_tokens=request.min_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        seed=request.seed,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        repetition_penalty=request.repetition_penalty,
-        logit_bias=request.logit_bias,
+        **sampling_of(request),
         stop=request.stop,
-        stop_token_ids=request.stop_token_ids,
-        ignore_eos=request.ignore_eos,
         tools=[_tool(spec) for spec in request.tools],
         tool_choice=_choice(request),
         parallel_tool_calls=request.parallel_tool_calls,

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from stages.protocols.sampling import SamplingFields
+
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
-_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
-_TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 
 LOGPROBS: Literal["message.output_text.logprobs"] = "message.output_text.logprobs"
 """What ``include`` has where logprobs are wanted."""
@@ -115,10 +114,10 @@ Includable: TypeAlias = Literal[
 ]  # fmt: skip
 
 
-class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid request. ``input``: as in the body (see ``items``); None only where a conversation goes on. ``top_k``: 0
-    is off (-1 on the wire too). ``tool_choice`` None: ``auto`` with tools, ``none`` without. What
-    ``previous_response_id``, ``conversation``, ``store`` and ``background`` need is not here."""
+class ResponsesRequest(SamplingFields, frozen=True, kw_only=True):
+    """A valid request. ``input``: as in the body (see ``items``); None only where a conversation goes on.
+    ``tool_choice`` None: ``auto`` with tools, ``none`` without. What ``previous_response_id``, ``conversation``,
+    ``store`` and ``background`` need is not here."""
 
     model: str | None = None
     input: str | list[dict[str, Any]] | None = None
@@ -141,19 +140,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: _Positive | None = None
     max_tool_calls: _Positive | None = None
     """Of the calls of hosted tools, as the protocol has it: there are none here."""
-    min_tokens: _Natural = 0
-    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Meta(ge=-1)] = 0
-    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    presence_penalty: _Penalty = 0.0
-    frequency_penalty: _Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
-    logit_bias: dict[_Natural, Annotated[float, Meta(ge=-100, le=100)]] = {}
     stop: str | Annotated[list[str], Meta(max_length=4)] = []
-    stop_token_ids: list[_TokenId] = []
-    ignore_eos: bool = False
     truncation: Literal["auto", "disabled"] = "disabled"
     """Accepted; an input that is too long is refused either way."""
 
