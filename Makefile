@@ -41,8 +41,9 @@ $(stamp): pyproject.toml constraints.txt tests/node/package-lock.json
 run: install  ## serve the real model and record to playhead.db; more options in ARGS
 	@$(bin)/playhead serve --engine hf --store playhead.db $(ARGS)
 
-test: install  ## all tests; pytest options in ARGS
-	$(bin)/python -m pytest $(ARGS)
+# A file of tests stays with one worker: its servers are started once.
+test: install  ## all tests, on all cores; pytest options in ARGS
+	$(bin)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 check: install  ## style, types, import contracts
 	$(bin)/ruff format --check .

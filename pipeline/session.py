@@ -21,6 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from pipeline.channels import Tap, run_stage, send
 from pipeline.engines.base import EngineStream, Watch
+from pipeline.failing import error_frames
 from pipeline.recorder import SessionRecorder
 from pipeline.timings import Timings
 from stages.catalog import PROTOCOLS, Layers
@@ -163,11 +164,7 @@ class Session:
 
     def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
         """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
-        encoder, framer = self._layers.encoder.start(self.opening), self._layers.framer.start(self.opening)
-        if begun:
-            # What was sent, they know of: then the error is an event of the stream.
-            fold(framer, fold(encoder, [Tick()]))
-        return fold(framer, fold(encoder, [failure, End()]))
+        return error_frames(self.opening, failure, begun=begun)
 
     async def run(self) -> None:
         """Serve until the last frame is in ``frames``. Cancelled from outside, it aborts (``shutdown``) and still runs

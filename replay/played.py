@@ -23,7 +23,7 @@ from replay.turned import SINGLE, turned
 from replay.upstream_layers import checked, relayed, translated
 from stages import catalog
 from stages.catalog import PROTOCOLS
-from stages.events import Frame, Input, Layer, Start, TokensInput, Usage, UsageInput
+from stages.events import AbortInput, Frame, Input, Layer, Start, TokensInput, Usage, UsageInput
 from stages.opening import Opening
 from stages.sse import FRAMER
 from store.api import Trace
@@ -69,7 +69,10 @@ def played(trace: Trace, protocol: str | None = None, choice: int | None = None)
 
 def _cut(trace: Trace) -> tuple[str, ...]:
     state = trace.info.state
-    return (f"the session is {state}: what followed is not here",) if is_open(state) else ()
+    if is_open(state):
+        return (f"the session is {state}: what followed is not here",)
+    left = trace.events("input", "engine")[-1:] == [AbortInput("client")]
+    return ("its client left before the end: the response has none",) if left else ()
 
 
 def _picked(opening: Opening, protocol: str, choice: int | None) -> int | None:

@@ -152,7 +152,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
 def _wanted(ask: Ask, protocol: str, *, loose: bool) -> list[tuple[str, Json]]:
     """The functions that may be called, and what their arguments are held to. ``loose``: only a strict tool's schema
     counts."""
-    names = ask.allowed if ask.function is None else (ask.function,)
+    names = frozenset(ask.allowed if ask.function is None else (ask.function,))
     wanted: list[tuple[str, Json]] = []
     for index, tool in enumerate(ask.tools):
         if not names or tool.name in names:

@@ -1,5 +1,6 @@
-"""Every event of the four layers, and the layer unions. (The Opening is in ``stages.opening``.) A session is one
-request and all that it caused. Its facts flow through four layers:
+"""Every event of the four layers, and the layer unions. (The Opening is in ``stages.opening``.)
+
+A session is one request and all that it caused. Its facts flow through four layers:
 
 * ``engine``: inputs, in arrival order: what the engine said and everything else that is not a function of what came
   before (time, aborts). Only this layer is a fact; the others are derived from it and the Opening.
@@ -7,10 +8,10 @@ request and all that it caused. Its facts flow through four layers:
 * ``chunk``: the protocol's objects (defined beside their encoder, in ``stages.protocols``), plus ``CommonChunk``.
 * ``frame``: what is written to the socket.
 
-Struct tags are recorded. A tag is never renamed or reused; a field is only ever appended, with a default.
-``src`` is a half-open byte range ``(start, end)`` in what that choice wrote (the concatenated token bytes).
-The ranges of the events that own bytes partition it: Reasoning, Content, Refusal, CallStart, CallArguments, Marker,
-Dropped, and a Fault with a ``text``. One may be empty where the model wrote no such event (``{}`` for no arguments).
+Struct tags are recorded. A tag is never renamed or reused; a field is only ever appended, with a default. ``src`` is a
+half-open byte range ``(start, end)`` in what that choice wrote (the concatenated token bytes). The ranges of the events
+that own bytes partition it: Reasoning, Content, Refusal, CallStart, CallArguments, Marker, Dropped, and a Fault with a
+``text``. One may be empty where the model wrote no such event (``{}`` for no arguments).
 """
 
 from __future__ import annotations
@@ -101,11 +102,9 @@ class FinishInput(Event, frozen=True, gc=False, array_like=True, tag="finish"):
 
 class Echo(Event, frozen=True, gc=False, array_like=True, tag="echo"):
     """A prompt, told back; where the Ask has ``echo``, once a prompt, in order, before the first tokens of its choices.
-    Like a Tick it travels through the semantic layer unchanged.
-
-    ``prompt``: its number; ``text``: all of it; ``first``: where the Ask has ``logprobs``, the bytes of its first
-    token, of which nothing tells how likely it was; ``logprobs``: of the tokens behind that one.
-    """
+    Like a Tick it travels through the semantic layer unchanged. ``prompt``: its number; ``text``: all of it; ``first``:
+    where the Ask has ``logprobs``, the bytes of its first token, of which nothing tells how likely it was;
+    ``logprobs``: of the tokens behind that one."""
 
     prompt: int
     text: str

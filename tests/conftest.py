@@ -14,6 +14,9 @@ settings.register_profile("ci", settings.get_profile("default"), print_blob=True
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
+# How wide a terminal is that somebody runs the tests in is not what they are about.
+os.environ.pop("COLUMNS", None)
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Begun in the background of a shell: the processes that tests start would ignore Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)

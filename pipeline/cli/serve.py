@@ -56,7 +56,7 @@ for chunk in client.chat.completions.create(model="{model}", stream=True, max_to
 REPLAY = """
 Then run what was recorded through another parser, or one of your own (FILE.py:Parser):
 
-{command} replay {store} --parser plain
+{command} replay {store} --parser {other}
 """
 DEFAULT_STORE = Config().store
 LAST_FRAMES = 1.0
@@ -258,7 +258,8 @@ def _announce(host: Host, port: int) -> None:
         )
     )  # fmt: skip
     if recorded and config.store != MEMORY:
-        click.echo(REPLAY.lstrip("\n").format(store=config.store, command=_command()))
+        other = "hermes" if host.how == "parser plain" else "plain"
+        click.echo(REPLAY.lstrip("\n").format(store=config.store, command=_command(), other=other))
     click.echo("Stop with Ctrl-C.")
 
 

@@ -34,6 +34,7 @@ from stages.events import (
     Reasoning,
     Refusal,
     TokensInput,
+    ToldInput,
     Usage,
 )
 from stages.opening import Opening, UpstreamFacts
@@ -106,7 +107,7 @@ def _upstream(facts: UpstreamFacts, answered: bool) -> Iterator[str]:
     why = f" ({facts.why})" if facts.why else ""
     yield f"depth: {facts.depth}: {known[facts.depth]}{why}"
     if facts.protocol:
-        yield f"asked in the protocol {facts.protocol}, which is not the client's"
+        yield f"asked in the protocol {facts.protocol}, which is not the client's, and translated"
     if facts.lost:
         yield f"the upstream was not told: {', '.join(facts.lost)}"
     if facts.taken_out:
@@ -186,6 +187,8 @@ def _wrote(events: Iterable[Any]) -> str:
                 words.append(f"{repr(text) if text or not event.ids else ids}{_of(event.choice)}")
             case PromptInput():
                 words.append(f"prompt {event.count}")
+            case ToldInput():
+                words.append(f"told {made_of([event.event])}".rstrip())
             case _:
                 words.append(_short(event))
     return "  ".join(words)

@@ -153,7 +153,9 @@ def _print(found: Iterator[SessionInfo], as_json: bool) -> int:
 def _list(console: Console, infos: list[SessionInfo]) -> None:
     """A line a session. In a narrow terminal it is the message, at its end, that is cut."""
     rows = [_row(info) for info in infos]
-    heads = [head for head in _HEADS if head in _ALWAYS or any(row[head] for row in rows)]
+    several = len({info.protocol for info in infos}) > 1
+    shown = _ALWAYS | {"protocol"} if several else _ALWAYS
+    heads = [head for head in _HEADS if head in shown or (head != "protocol" and any(row[head] for row in rows))]
     rows.insert(0, {head: head for head in heads})
     widths = {head: max(len(row[head]) for row in rows) for head in heads}
     for index, row in enumerate(rows):
@@ -183,7 +185,20 @@ def _explain(console: Console, infos: list[SessionInfo]) -> None:
             console.print(Text(f"{what}: {told}; where: playhead {where}", "dim"))
 
 
-_HEADS = ("session", "opened", "state", "depth", "in", "out", "ends", "faults", "rules", "differs", "message")
+_HEADS = (
+    "session",
+    "opened",
+    "protocol",
+    "state",
+    "depth",
+    "in",
+    "out",
+    "ends",
+    "faults",
+    "rules",
+    "differs",
+    "message",
+)
 _ALWAYS = frozenset(("session", "opened", "state", "in", "out", "ends", "message"))
 _NUMBERS = frozenset(("in", "out", "faults", "rules"))
 
@@ -195,6 +210,7 @@ def _row(info: SessionInfo) -> dict[str, str]:
     return {
         "session": info.session[:14],
         "opened": when(info.opened)[5:16],
+        "protocol": info.protocol,
         "state": info.state,
         "depth": info.depth,
         "in": str(info.prompt_tokens or ""),

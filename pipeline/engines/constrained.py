@@ -95,7 +95,11 @@ class Grammars:
         """And its size."""
         total = 0
         for schema in schemas:
-            if why := refused(schema.schema):
+            try:
+                why = refused(schema.schema)
+            except RecursionError:
+                raise self._deep([schema]) from None
+            if why:
                 raise _unsupported(schema.param, why)
             total += size(schema.schema)
             if total > LARGEST:
@@ -127,7 +131,7 @@ class Grammars:
 
     def _deep(self, schemas: Sequence[Json]) -> RequestError:
         """The last one was being written."""
-        return _unsupported(schemas[-1].param if schemas else "", "it is nested too deep")
+        return _unsupported(schemas[-1].param if schemas else "", "it is nested, or refers, too deep")
 
 
 class _Vocabulary:

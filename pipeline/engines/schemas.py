@@ -144,7 +144,8 @@ def size(schema: Schema) -> int:
 
 
 def refused(schema: Schema) -> str:
-    """Why no output is held to it; empty: the library is to say. Raises RecursionError where it is nested too deep."""
+    """Why no output is held to it; empty: the library is to say. Raises RecursionError where it is nested, or refers
+    from one part to the next, too deep."""
     if (parts := size(schema)) > LARGEST:
         return f"it is too large: {parts} properties, required names and other parts, where {LARGEST} are the most"
     reader = _Reader(schema)

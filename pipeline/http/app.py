@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from pipeline import ids
 from pipeline.config import Config
-from pipeline.engines.base import Engine, EngineRequest
+from pipeline.engines.base import Engine, EngineRequest, Watch
 from pipeline.http import count, openapi, plans, responses, streams
 from pipeline.http.host import (
     Host,
@@ -28,7 +28,7 @@ from pipeline.http.host import (
     json_response,
     middleware,
 )
-from pipeline.http.incoming import require_json
+from pipeline.http.incoming import require_json, understood
 from pipeline.http.plans import Plan
 from pipeline.http.serve import read_body
 from pipeline.recorder import Recorder
@@ -52,7 +52,6 @@ PATHS = (
 )
 RAW = "plain"
 """The parser of completions."""
-LARGE_BODY = 256 * 1024
 MAX_NOTED = 100
 """Names of ignored fields that are remembered; who sends more than that makes them up."""
 
@@ -105,20 +104,7 @@ class Server(Host):
         layers = catalog.layers(opening, parser)
         opening = msgspec.structs.replace(opening, stages=catalog.stage_ids(layers))
         recorder = self.recorder.open(opening, elapsed)
-        stream = self.engine.submit(
-            EngineRequest(
-                session=session_id,
-                conversation=plan.conversation,
-                sampling=plan.sampling,
-                prompts=plan.prompts,
-                special=plan.special,
-                echo=plan.ask.echo,
-                n=plan.ask.n,
-                logprobs=plan.ask.top_logprobs if plan.ask.logprobs else None,
-                constraint=constraint,
-                watch=stop_watch(opening, layers),
-            )
-        )
+        stream = self.engine.submit(_wanted(session_id, plan, constraint, stop_watch(opening, layers)))
         return Session(
             opening, layers, stream, recorder, commit_after=self.config.commit_after,
             keep_alive=self.config.keep_alive if plan.keep_alive is None else plan.keep_alive,
@@ -180,9 +166,8 @@ class Server(Host):
             plans.plan, protocol, body, self.model, before=turn.before, stored=turn.stored,
             allow_forced=self.config.allow_forced, reasoning_field=self.config.reasoning_field,
         )  # fmt: skip
-        # A hostile body of some megabytes takes a second to understand: the others do not wait for it.
-        small = len(body) <= LARGE_BODY and not turn.before
-        return understand() if small else await anyio.to_thread.run_sync(understand)
+        # What was said before may be long.
+        return await (anyio.to_thread.run_sync(understand) if turn.before else understood(len(body), understand))
 
     def _note(self, names: tuple[str, ...]) -> None:
         """Log the names of fields that have no meaning here, each once: one of them may be misspelt."""
@@ -219,6 +204,22 @@ class Server(Host):
     async def describe(self, request: Request) -> Response:
         """GET /openapi.json."""
         return json_response(openapi.document(keys=bool(self.config.keys)))
+
+
+def _wanted(session: str, plan: Plan, constraint: Constraint | None, watch: Watch | None) -> EngineRequest:
+    """A plan, in the engine's terms."""
+    return EngineRequest(
+        session=session,
+        conversation=plan.conversation,
+        sampling=plan.sampling,
+        prompts=plan.prompts,
+        special=plan.special,
+        echo=plan.ask.echo,
+        n=plan.ask.n,
+        logprobs=plan.ask.top_logprobs if plan.ask.logprobs else None,
+        constraint=constraint,
+        watch=watch,
+    )
 
 
 def app(server: Server) -> Starlette:

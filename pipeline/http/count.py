@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from pipeline.engines.base import Conversation
 from pipeline.http import plans
-from pipeline.http.host import error_response, json_response
-from pipeline.http.incoming import require_json
-from pipeline.http.serve import read_body
+from pipeline.http.host import json_response
+from pipeline.http.incoming import understood
+from pipeline.http.responses.state import Answer
 from stages import catalog
-from stages.errors import RequestError
 
 if TYPE_CHECKING:
     from pipeline.http.app import Server
@@ -24,35 +21,15 @@ if TYPE_CHECKING:
 PATH = f"{catalog.PROTOCOLS['messages'].path}/count_tokens"
 
 
-class _Count:
-    def __init__(self, server: Server) -> None:
-        self._server = server
+def routes(server: Server) -> list[Route]:
+    """The route."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response = await self._answer(Request(scope), receive)
-        except RequestError as error:
-            response = error_response(error, "messages")
-        if response is not None:
-            await response(scope, receive, send)
-
-    async def _answer(self, request: Request, receive: Receive) -> Response | None:
-        """None where the client left before its request was whole. Raises RequestError."""
-        server = self._server
-        require_json(request)
-        body = await read_body(receive, server.config.max_body, server.config.body_timeout)
-        if body is None:
-            return None
+    async def count(request: Request) -> Response:
+        body = await server.state.body(request)
         refused = server.refused("messages")
         if refused is not None:
             return refused
-        conversation = await self._conversation(body)
+        conversation = await understood(len(body), partial(plans.counted, body, server.model))
         return json_response({"input_tokens": await server.engine.count(conversation)})
 
-    async def _conversation(self, body: bytes) -> Conversation:
-        return await anyio.to_thread.run_sync(plans.counted, body, self._server.model)
-
-
-def routes(server: Server) -> list[Route]:
-    """The route."""
-    return [Route(PATH, _Count(server), methods=["POST"])]
+    return [Route(PATH, Answer(count, "messages"), methods=["POST"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,7 @@ from stages import catalog
 from stages.protocols.anthropic import MessageBody, MessagesRequest
 from stages.protocols.openai_chat import ChatCompletion, ChatRequest, ModelList
 from stages.protocols.openai_completions import CompletionsRequest, TextCompletion
-from stages.protocols.openai_responses import Response, ResponsesRequest
+from stages.protocols.openai_responses import Metadata, Response, ResponsesRequest
 
 _STATUSES = {
     "400": "The request is malformed, or asks for what this server cannot do; the field is named.",
@@ -29,11 +29,7 @@ _STATUSES = {
     "503": "The server is shutting down, or its engine is not running.",
     "504": "The engine took too long.",
 }
-
-
-Metadata: TypeAlias = Annotated[
-    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
-]
+_BUSY = "It, or its conversation, is being made or changed just now."
 
 
 class ErrorObject(msgspec.Struct, frozen=True):
@@ -260,12 +256,11 @@ def _generating(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
         answered = _answer(f"The answer: whole, or as a stream that ends with {made.end}.", known[made.whole])
         answered["content"]["text/event-stream"] = {"schema": _WORDS, "x-event-schema": known[_events(name)]}
         schema = known[made.request] if made.needs is None else {"allOf": [known[made.request], made.needs]}
-        paths[catalog.PROTOCOLS[name].path] = {
-            "post": {
-                "parameters": parameters("post", catalog.PROTOCOLS[name].path),
-                **_post(made.operation, made.summary, schema, answered, known[made.error]),
-            }
-        }
+        path = catalog.PROTOCOLS[name].path
+        operation = _post(made.operation, made.summary, schema, answered, known[made.error])
+        if name == "responses":
+            operation["responses"]["409"] = _answer(_BUSY, known[made.error])
+        paths[path] = {"post": {"parameters": parameters("post", path), **operation}}
     return paths
 
 
@@ -321,7 +316,7 @@ _REFUSED: Final = ("400", "401", "404", "408", "413", "415", "503")
 def _kept(known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     errors = {status: _answer(_STATUSES[status], known[ErrorBody]) for status in _REFUSED}
-    busy = {"409": _answer("It is being made, or changed, just now.", known[ErrorBody])}
+    busy = {"409": _answer(_BUSY, known[ErrorBody])}
     for one in _KEPT:
         operation: dict[str, Any] = {
             "operationId": one.operation,

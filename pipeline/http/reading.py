@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from pipeline.failing import error_frames
 from stages import catalog
 from stages.errors import RequestError, StagesError
-from stages.events import AbortInput, End, ErrorInput, Failure, Frame, Head, Input, Semantic, Tick, UsageInput
+from stages.events import AbortInput, End, ErrorInput, Frame, Head, Input, Semantic, UsageInput
 from stages.opening import Opening
-from stages.sse import FRAMER
-from stages.stage import Machine, Stage, fold
+from stages.stage import Machine, Stage
 from stages.upstream.frames import is_encoded
 from stages.upstream.relay import RELAY
 from store.api import ENDED, EventStore, State
@@ -44,21 +44,6 @@ _LEFT = ErrorInput("cancelled", "Generation ended here, because nobody was readi
 _ENDS: dict[State, ErrorInput] = {"torn": _TORN, "incomplete": _LOST, "aborted": _LEFT}
 _FAILED = ErrorInput("engine", "The parser of this server failed on the model's output.", "parser_error")
 _encode = msgspec.msgpack.Encoder().encode
-
-
-def error_frames(opening: Opening, failure: Failure | ErrorInput, *, begun: bool) -> list[Frame]:
-    """The frames of a failure that is not part of a session's record. ``begun``: a head has been sent."""
-    if _relayed(opening):
-        error = ErrorInput(failure.kind, failure.message, failure.code, failure.param)
-        head: list[Any] = [Head(200, (("content-type", "text/event-stream"),))] if begun else []
-        return fold(RELAY.start(opening), [*head, error])[len(head) :]
-    entry = catalog.PROTOCOLS[opening.protocol]
-    encoder, framer = entry.encoder.start(opening), FRAMER.start(opening)
-    if begun:
-        # What was sent, they know of: then the error is an event of the stream.
-        fold(framer, fold(encoder, [Tick()]))
-    told = Failure(failure.kind, failure.message, failure.code, failure.param)
-    return fold(framer, fold(encoder, [told, End()]))
 
 
 def _relayed(opening: Opening) -> bool:

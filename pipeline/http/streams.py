@@ -19,10 +19,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from pipeline.engines.stream import waker
+from pipeline.failing import error_frames
 from pipeline.http.connection import link_of
 from pipeline.http.host import Host, error_response, failure_response
 from pipeline.http.live import Held
-from pipeline.http.reading import SERVED, Reading, error_frames
+from pipeline.http.reading import SERVED, Reading
 from pipeline.http.serve import FrameWriter
 from pipeline.http.wishes import START, Place, place_of
 from stages import catalog
@@ -38,6 +39,8 @@ T = TypeVar("T")
 PATH = "/v1/streams/{id}"
 POLL = 0.25
 """Seconds between two looks at a session that another process writes."""
+_WHOLE = 32
+"""Digits of the id of a session."""
 _KEEP_ALIVE = Comment(b": keep-alive\n\n")
 _UNREADABLE = Failure("overloaded", "The record of this session cannot be read now.", "store_unavailable")
 _DELETED = Failure("not_found", "This session was deleted while it was read.", "session_not_found")
@@ -161,7 +164,7 @@ class _Reader:
         self.protocol = self._reading.opening.protocol
         frames = await self._next(wait=not after)
         if not frames:
-            raise _beyond(after, 0, more=not self._reading.over)
+            raise _beyond(self._place, 0, more=not self._reading.over)
         head, rest = frames[0], frames[1:]
         assert isinstance(head, Head)
         self._head = head
@@ -179,21 +182,23 @@ class _Reader:
 
     def _unknown(self) -> str:
         share = self._host.config.sample
+        if len(self._session) < _WHOLE:
+            return f"There is no session {self._session!r} on record: an id has {_WHOLE} digits, and must be whole."
         why = f"it never was, was not in the share of {share:g} that is, or" if share < 1 else "it never was, or it"
         return f"There is no session {self._session[:100]!r} on record: {why} was deleted."
 
     async def _behind(self, after: int, frames: list[Frame]) -> list[Frame]:
         """What has been made behind so many events."""
         if not is_event_stream(self._head.headers):
-            raise _misplaced(after, "is not a stream: it has no events")
+            raise _misplaced(self._place, "is not a stream: it has no events")
         if is_encoded(self._head.headers):
-            raise _misplaced(after, "is compressed: its events cannot be told apart")
+            raise _misplaced(self._place, "is compressed: its events cannot be told apart")
         positions, at = Positions(), 0
         while positions.n < after:
             if at == len(frames):
                 frames, at = await self._next(wait=False), 0
                 if not frames or self._reading.tail:
-                    raise _beyond(after, positions.n, more=not self._reading.over)
+                    raise _beyond(self._place, positions.n, more=not self._reading.over)
             frame = frames[at]
             if isinstance(frame, Block):
                 positions.take(frame)
@@ -273,15 +278,24 @@ def _missing(why: str) -> RequestError:
     return RequestError(why, code="session_not_found", status=404)
 
 
-def _misplaced(after: int, why: str) -> RequestError:
-    message = f"There is nothing behind event {after}: the response {why}. Ask without after."
-    return RequestError(message, param="after", code="position_beyond_tail", status=409)
+def _misplaced(place: Place, why: str) -> RequestError:
+    field, _ = _asked(place)
+    message = f"There is nothing behind event {place.after}: the response {why}. Ask without {field}."
+    return RequestError(message, param=field, code="position_beyond_tail", status=409)
 
 
-def _beyond(after: int, n: int, *, more: bool) -> RequestError:
+def _beyond(place: Place, n: int, *, more: bool) -> RequestError:
     count = f"{n} event{'' if n == 1 else 's'}"
     coming = "More may be coming: ask again behind one of these" if more else "No more are coming"
-    message = f"There is nothing behind event {after} yet: {count} of this stream are on record. {coming}."
+    field, event = _asked(place)
+    message = f"There is nothing behind {event} yet: {count} of this stream are on record. {coming}."
     if not more:
-        message = f"There is nothing behind event {after}: this stream has {count} on record. {coming}."
-    return RequestError(message, param="after", code="position_beyond_tail", status=409)
+        message = f"There is nothing behind {event}: this stream has {count} on record. {coming}."
+    return RequestError(message, param=field, code="position_beyond_tail", status=409)
+
+
+def _asked(place: Place) -> tuple[str, str]:
+    """The field that names a place, and the event, as it counts."""
+    return (
+        ("starting_after", f"event number {place.after - 1}") if place.responses else ("after", f"event {place.after}")
+    )

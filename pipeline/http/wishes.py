@@ -29,11 +29,13 @@ PLAIN = Wish()
 
 class Place(NamedTuple):
     """Where a reader takes a stream up: behind so many events. ``numbered``: its events have ids; ``reconnects``: it
-    comes again until 204 tells it that there is no more."""
+    comes again until 204 tells it that there is no more; ``responses``: it names the last event by its
+    ``sequence_number``, which is one less, in ``starting_after``."""
 
     after: int = 0
     numbered: bool = False
     reconnects: bool = False
+    responses: bool = False
 
 
 START = Place()

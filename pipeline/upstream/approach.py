@@ -111,7 +111,7 @@ class Approaches:
         ask = asked(request.protocol, request.body)
         plain = Approach(known, ask, request.path, request.target, request.body, why=known.why)
         if request.protocol == "completions" and upstream.settings.depth != "verbatim":
-            return plain._replace(way="completions", depth="text", why="")
+            return plain._replace(way="completions", depth="text", why="", parser=RAW)
         if request.protocol != "chat":
             return plain._replace(why=f"no server tells more than its own {request.protocol} events")
         return plain

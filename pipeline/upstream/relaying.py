@@ -13,6 +13,7 @@ from typing import Any, Self, TypeAlias
 import anyio
 
 from pipeline.engines.base import SHUTDOWN
+from pipeline.failing import error_frames
 from pipeline.recorder import SessionRecorder
 from pipeline.session import AbortBy, to_its_end
 from pipeline.upstream.client import Exchange
@@ -20,7 +21,6 @@ from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.reader import Reader
 from stages.events import AbortInput, Block, End, ErrorInput, Failure, Frame, Head, Input
 from stages.opening import Opening
-from stages.stage import fold
 from stages.upstream.relay import RELAY
 
 Last: TypeAlias = End | ErrorInput | AbortInput
@@ -99,9 +99,7 @@ class RelaySession:
         if begun and self._reader.opaque:
             self.broken = True
             return []
-        head: list[Any] = [Head(200, (("content-type", "text/event-stream"),))] if begun else []
-        error = ErrorInput(failure.kind, failure.message, failure.code, failure.param)
-        return fold(RELAY.start(self.opening), [*head, error])[len(head) :]
+        return error_frames(self.opening, failure, begun=begun)
 
     async def run(self) -> None:
         """Wait for the end. Where the reader of ``frames`` leaves before it, relay for the record alone. Cancelled from

@@ -39,9 +39,7 @@ def asked(protocol: str, body: bytes) -> Ask:
     options = as_object(wire.get("stream_options"))
     usage = _flag(options, "include_usage")
     tools = () if protocol == "completions" else _tools(wire)
-    choice = wire.get("tool_choice")
-    if choice is None:
-        choice = wire.get("function_call")
+    choice = wire.get("function_call") if wire.get("tool_choice") is None else wire["tool_choice"]
     logprobs, top = _logprobs(wire, protocol)
     fields: dict[str, Any] = {}
     if wire.get("named_finish_reason") in ("stop", "tool_calls"):

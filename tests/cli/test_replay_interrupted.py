@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -86,25 +87,26 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path, source: str, jobs: str, sent
 
 
 @pytest.mark.slow
-def test_without_a_file_the_results_are_kept_in_one(tmp_path: Path, source: str) -> None:
-    folder = tmp_path / "here"
-    folder.mkdir()
-    with replaying(folder, source, "--parser", WAITS, "--jobs", "2") as process:
-        until = time.monotonic() + 120
-        while time.monotonic() < until and not any(path.stat().st_size > 5000 for path in folder.glob("*.jsonl")):
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    [kept] = folder.glob("playhead-replay-2*.jsonl")
-    assert list(folder.iterdir()) == [kept]
-    command = shlex.split(err.strip().splitlines()[-1])
-    assert command[-2:] == ["--resume", kept.name]
-    (folder / "gate").touch()
-    with replaying(folder, *command[2:]) as process:
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert f"{FREE + HELD} sessions" in out
+def test_without_a_file_the_results_are_kept_in_one(source: str) -> None:
+    # The name of the folder of temporary files is short, as a socket's must be.
+    with tempfile.TemporaryDirectory(prefix="ph-") as name:
+        folder = Path(name)
+        with replaying(folder, source, "--parser", WAITS, "--jobs", "2") as process:
+            until = time.monotonic() + 120
+            while time.monotonic() < until and not any(path.stat().st_size > 5000 for path in folder.glob("*.jsonl")):
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        [kept] = folder.glob("playhead-replay-2*.jsonl")
+        assert list(folder.iterdir()) == [kept]
+        command = shlex.split(err.strip().splitlines()[-1])
+        assert command[-2:] == ["--resume", kept.name]
+        (folder / "gate").touch()
+        with replaying(folder, *command[2:]) as process:
+            out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert f"{FREE + HELD} sessions" in out
 
 
 @pytest.mark.slow

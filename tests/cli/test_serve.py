@@ -31,7 +31,7 @@ def test_it_says_what_to_try_next(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert "Name three rivers." in done.stdout
         # It works in any folder.
-        assert f"replay {running.store} --parser plain\n" in said
+        assert f"replay {running.store} --parser hermes\n" in said
 
 
 def test_a_line_in_the_log_for_every_session(tmp_path: Path) -> None:

@@ -289,6 +289,10 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
+def chain(links: int) -> dict[str, Any]:
+    return {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(links)} | {f"d{links}": {"type": "string"}}
+
+
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
@@ -299,6 +303,7 @@ def deep(levels: int) -> dict[str, Any]:
         ({"type": "object", "properties": {"x": False}, "required": ["x"]}, "nsatisfiable"),
         ({"type": "string"}, "nsatisfiable"),
         ({"type": "object", "properties": {"x": deep(300)}}, "recursion"),
+        ({"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": chain(900)}, "refers, too deep"),
         ({"type": "object", "properties": {"x": {"enum": [f"v{n}" for n in range(100_000)]}}}, "too large"),
     ],
 )

@@ -95,6 +95,31 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Any) -> None:
 # --- one request ----------------------------------------------------------------------------------------------------
 
 
+async def test_the_tokenizer_takes_one_thread_at_a_time(engine: HfEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As above.
+    backend: Any = engine._backend  # pyright: ignore[reportPrivateUsage]
+    _, tokenizer = model_and_tokenizer(engine)
+    held: list[bool] = []
+
+    class Watched:
+        chat_template = tokenizer.chat_template
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            held.append(backend.tokenizing.locked())
+            return tokenizer(*args, **kwargs)
+
+        def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+            held.append(backend.tokenizing.locked())
+            return tokenizer.apply_chat_template(*args, **kwargs)
+
+    monkeypatch.setattr(backend, "_tokenizer", Watched())
+    said = conversation("Hi")
+    [prompt, *_] = await collect(engine, ask("Hi", max_tokens=1))
+    assert isinstance(prompt, PromptInput)
+    assert await engine.count(said) == prompt.count
+    assert held == [True] * 4
+
+
 async def test_greedy_is_what_transformers_generates(engine: HfEngine) -> None:
     inputs = await collect(engine, ask("Tell me about foxes.", temperature=0.0, max_tokens=24))
     prompt = inputs[0]

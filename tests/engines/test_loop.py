@@ -7,7 +7,6 @@ import threading
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 
 from pipeline.engines.base import DEAD, FAILED, SHUTDOWN, EngineRequest, Sampling

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from threading import get_ident
+from typing import Any
 
 import httpx2
 import pytest
 
 from pipeline.engines.scripted import ScriptedEngine
+from pipeline.http.incoming import LARGE, understood
 from stages import catalog
+from stages.protocols import openai_responses
 from store import MemoryStore
 from tests.support.asgi import WORDS, Exchange, chat, serving
 from tests.support.server import Running
@@ -107,6 +111,36 @@ def test_a_body_over_the_limit_and_one_within(server: Running) -> None:
     assert answer.status_code == 413
     assert error_of(answer)["code"] == "request_too_large"
     assert "20000" in str(error_of(answer)["message"])
+
+
+@pytest.mark.anyio
+async def test_a_large_body_is_understood_while_others_are_served() -> None:
+    assert await understood(LARGE, get_ident) == get_ident()
+    assert await understood(LARGE + 1, get_ident) != get_ident()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/conversations", {"items": [{"role": "user", "content": "x" * LARGE}]}),
+        ("/v1/responses/input_tokens", {"input": "x" * LARGE}),
+    ],
+)
+async def test_so_is_one_that_belongs_to_a_response(path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    decode = openai_responses.decode_request
+
+    def noted(body: bytes) -> Any:
+        threads.append(get_ident())
+        return decode(body)
+
+    monkeypatch.setattr(openai_responses, "decode_request", noted)
+    async with serving(MemoryStore()) as server:
+        answer = await Exchange(json.dumps(body).encode(), path=path).run(server)
+    assert threads
+    assert get_ident() not in threads
+    assert answer.status in (200, 400)
 
 
 @pytest.mark.anyio

@@ -60,6 +60,8 @@ def test_it_names_every_path(described: Running, document: dict[str, Any]) -> No
             answer = described.http.request(method, path)
             assert not (answer.status_code == 404 and "No such path" in answer.text)
             assert answer.status_code != 405
+    # A conversation may be busy.
+    assert "409" in document["paths"]["/v1/responses"]["post"]["responses"]
 
 
 def test_what_is_answered_is_what_it_says(described: Running, document: dict[str, Any]) -> None:

@@ -146,7 +146,8 @@ async function aiWhole(asked, answer) {
 function failure(error) {
   return {
     status: error?.status ?? error?.statusCode ?? null,
-    code: error?.code ?? error?.data?.error?.code ?? error?.type ?? null,
+    // Anthropic's errors have a type, and no code.
+    code: error && "code" in error ? (error.code ?? null) : (error?.data?.error?.code ?? error?.type ?? null),
     message: error?.message ?? String(error),
   };
 }

@@ -223,6 +223,7 @@ class Odd(msgspec.Struct, frozen=True):
 
     text: str
     whole: ClassVar[bool] = False
+    event: ClassVar[str] = ""
 
     def wire(self) -> bytes:
         """See ProtocolChunk."""

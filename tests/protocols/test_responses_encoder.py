@@ -266,6 +266,9 @@ def test_of_another_servers_tokens_nothing_is_counted() -> None:
         Content(0, "Blue", (1, 5)), step(b" sky"), Content(0, " sky", (5, 9)),
     ]  # fmt: skip
     assert entries_of(events, told=True)[0] == [[b"Blue"], [b" sky"]]
+    # Blanks that its parser drops are in the first token of the answer.
+    blanks: list[Semantic] = [step(b"\n", b"</think>", b"\n\nO\xc3", b"\xb9"), Content(0, "Où", (0, 3))]
+    assert entries_of(blanks, told=True)[0] == [[b"\n\nO\xc3", b"\xb9"]]
     # What spells nothing goes with what comes.
     assert entries_of([step(b"B", b"lu"), Content(0, "Blue", (0, 4))], told=True)[0] == [[b"B", b"lu"]]
 

@@ -152,6 +152,10 @@ def test_references_are_listed_and_resolved() -> None:
     with pytest.raises(RequestError) as caught:
         chat_of(resolved(request, {"msg_1": user("a")}), [user("before")])
     assert (caught.value.param, caught.value.message) == ("input[2].id", "input[2].id: there is no stored item 'msg_2'")
+    with pytest.raises(RequestError) as caught:
+        # What the request goes on from referred to an item that was deleted since.
+        chat_of(decode_request(b'{"input": "x"}'), [{"type": "item_reference", "id": "msg_1"}])
+    assert caught.value.param == "previous_response_id"
     assert references(decode_request(b'{"input": "x"}')) == ()
 
 

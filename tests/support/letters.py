@@ -40,7 +40,7 @@ def tokenizer(to: Path) -> Path:
     ]  # fmt: skip
     to.mkdir(parents=True, exist_ok=True)
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    made = {
+    made: dict[str, Any] = {
         "version": "1.0", "added_tokens": added, "pre_tokenizer": level, "decoder": level,
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
     }  # fmt: skip

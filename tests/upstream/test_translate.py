@@ -204,3 +204,43 @@ def test_tokens_are_counted_where_there_is_a_tokenizer(outer: dict[str, Running]
         post(server.address, path, question("messages", "Two a day.")) for server in (outer["messages"], inner)
     )
     assert json.loads(passed.body) == json.loads(direct.body)
+
+
+LOGPROBS: dict[str, dict[str, Any]] = {
+    "chat": {"logprobs": True, "top_logprobs": 2},
+    "responses": {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
+}
+"""How each protocol asks for them."""
+
+
+def logprobs(server: Running, protocol: str, way: Way) -> list[tuple[Any, ...]]:
+    """The entries that a client gets: token, logprob, and the alternatives."""
+    text = "<think>\nThe moon pulls.\n</think>\n\nOù ? Two a day 🌊."
+    with server.client() as client:
+        if protocol == "chat":
+            asked = {"messages": [{"role": "user", "content": text}], **LOGPROBS[protocol]}
+            if way == "whole":
+                found = server.create(client, **asked).choices[0].logprobs.content
+            else:
+                chunks = [choice for chunk in server.create(client, stream=True, **asked) for choice in chunk.choices]
+                found = [entry for choice in chunks if choice.logprobs for entry in choice.logprobs.content]
+        else:
+            create: Any = client.responses.create
+            got = create(model=server.model, input=text, stream=way != "whole", **LOGPROBS[protocol])
+            if way == "whole":
+                found = got.output[-1].content[0].logprobs
+            else:
+                found = [
+                    entry for event in got if event.type == "response.output_text.delta" for entry in event.logprobs
+                ]
+    return [(entry.token, entry.logprob, [(top.token, top.logprob) for top in entry.top_logprobs]) for entry in found]
+
+
+@pytest.mark.parametrize("way", ["plain", "whole"])
+@pytest.mark.parametrize(("protocol", "spoken"), [("chat", "responses"), ("responses", "chat")])
+def test_logprobs_are_those_of_the_server(
+    inner: Running, outer: dict[str, Running], protocol: str, spoken: str, way: Way
+) -> None:
+    """Those of the content: responses have no place for others. In the first of its tokens are blanks that the parser
+    drops."""
+    assert logprobs(outer[spoken], protocol, way) == logprobs(inner, "responses", way)

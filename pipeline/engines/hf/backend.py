@@ -19,9 +19,11 @@ class Backend(Model):
 
     def prepare(self, request: EngineRequest) -> list[Prepared]:
         """See Backend."""
-        prompts = prepare(
-            self._tokenizer, request, self.facts, pieces=self.pieces, vocabulary=self._vocabulary, context=self.context
-        )
+        with self.tokenizing:
+            prompts = prepare(
+                self._tokenizer, request, self.facts, pieces=self.pieces, vocabulary=self._vocabulary,
+                context=self.context,
+            )  # fmt: skip
         constraint = request.constraint
         if constraint is None:
             return prompts
@@ -36,7 +38,8 @@ class Backend(Model):
 
     def count(self, conversation: Conversation) -> int:
         """Tokens of a conversation's prompt. Raises RequestError."""
-        return len(render(self._tokenizer, conversation, self.facts).ids)
+        with self.tokenizing:
+            return len(render(self._tokenizer, conversation, self.facts).ids)
 
     @contextlib.contextmanager
     def attached(self) -> Generator[None]:

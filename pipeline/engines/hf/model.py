@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import Lock
 from typing import Any
 
 import tokenizers
@@ -17,11 +18,13 @@ from stages.opening import EngineFacts
 
 
 class Model:
-    """The model and its tokenizer, as the loop sees them. The tokenizer belongs to the admission thread."""
+    """The model and its tokenizer, as the loop sees them. Whoever uses the tokenizer holds ``tokenizing`` meanwhile: it
+    takes one thread at a time."""
 
     def __init__(self, name: str, model: Any, tokenizer: Any, dtype: str, threads: int, context: int | None) -> None:
         self._model = model
         self._tokenizer = tokenizer
+        self.tokenizing = Lock()
         self.threads = threads
         config = model.config.get_text_config()
         self.facts = tokenizer_facts(tokenizer, _eos(model))

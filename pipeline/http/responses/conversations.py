@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from pipeline import ids
 from pipeline.http.host import json_response
+from pipeline.http.incoming import understood
 from pipeline.http.responses.history import CONVERSATION, Conversation, Note
 from pipeline.http.responses.items import Item, listing, page
 from pipeline.http.responses.state import State, busy
@@ -27,24 +28,23 @@ from stages.errors import RequestError
 from stages.opening import Opening
 from stages.protocols import openai_responses
 from stages.protocols.body import decoded
+from stages.protocols.openai_responses import Metadata
 from store.api import EventStore
 
+T = TypeVar("T", bound=msgspec.Struct)
 MOST_ITEMS = 20
 """Items that a request may bring; so the API has it."""
 
-_Metadata = Annotated[
-    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
-]
 _Items = Annotated[list[dict[str, Any]], Meta(max_length=MOST_ITEMS)]
 
 
 class _Create(msgspec.Struct, frozen=True):
     items: _Items = []
-    metadata: _Metadata = {}
+    metadata: Metadata = {}
 
 
 class _Update(msgspec.Struct, frozen=True):
-    metadata: _Metadata = {}
+    metadata: Metadata = {}
 
 
 class _Add(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Conversations:
 
     async def create(self, request: Request) -> Response:
         """POST /v1/conversations."""
-        asked = decoded(await self._state.body(request), _Create)
+        asked = await self._asked(request, _Create)
         self._state.require("conversations")
         items = await self._taken(asked.items)
         session = ids.new_session_id()
@@ -73,7 +73,7 @@ class Conversations:
 
     async def update(self, request: Request) -> Response:
         """POST /v1/conversations/{id}."""
-        asked = decoded(await self._state.body(request), _Update)
+        asked = await self._asked(request, _Update)
         async with self._at_work(request) as made:
             await self._do(made, Note("updated", metadata=asked.metadata))
         return json_response(made.shown())
@@ -86,7 +86,7 @@ class Conversations:
 
     async def add(self, request: Request) -> Response:
         """POST /v1/conversations/{id}/items."""
-        asked = decoded(await self._state.body(request), _Add)
+        asked = await self._asked(request, _Add)
         if not asked.items:
             raise RequestError("items: expected at least one item", param="items")
         items = await self._taken(asked.items)
@@ -113,6 +113,10 @@ class Conversations:
 
     # --- what they share
 
+    async def _asked(self, request: Request, kind: type[T]) -> T:
+        body = await self._state.body(request)
+        return await understood(len(body), partial(decoded, body, kind))
+
     async def _found(self, request: Request) -> Conversation:
         return await self._state.conversation(request.path_params["conversation"])
 
@@ -131,8 +135,9 @@ class Conversations:
         """Items of a request, which a later request must be able to bring to the model."""
         if not items:
             return []
+        body = msgspec.json.encode({"input": items})
         try:
-            openai_responses.decode_request(msgspec.json.encode({"input": items}))
+            await understood(len(body), partial(openai_responses.decode_request, body))
         except RequestError as error:
             param = (error.param or "").replace("input", "items", 1)
             raise RequestError(error.message.replace("input", "items", 1), param=param) from None

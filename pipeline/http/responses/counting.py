@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from pipeline.http import plans
 from pipeline.http.host import json_response
+from pipeline.http.incoming import understood
 from pipeline.http.responses.create import looked_up
 from pipeline.http.responses.state import Answer
 from stages.protocols import openai_responses
@@ -31,7 +32,7 @@ def routes(server: Server) -> list[Route]:
         refused = server.refused("responses")
         if refused is not None:
             return refused
-        asked = openai_responses.decode_request(body)
+        asked = await understood(len(body), partial(openai_responses.decode_request, body))
         before, stored = await looked_up(server.state, asked)
         understand = partial(plans.plan, "responses", body, server.model, before=before, stored=stored)
         plan = await anyio.to_thread.run_sync(understand)

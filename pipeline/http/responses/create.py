@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 
-import anyio.to_thread
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.http.host import Host, json_response
+from pipeline.http.incoming import understood
 from pipeline.http.live import Session
 from pipeline.http.responses.history import History
 from pipeline.http.responses.items import Item
@@ -21,9 +21,6 @@ from stages.errors import RequestError
 from stages.protocols import openai_responses
 from stages.protocols.openai_responses import ResponsesRequest
 from store.api import EventStore, StoreError
-
-LARGE_BODY = 256 * 1024
-"""Bytes; a larger body is understood in a thread."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -43,8 +40,7 @@ ALONE = Turn()
 async def turn(state: State, body: bytes) -> AsyncGenerator[Turn]:
     """What a request goes on from. While the block runs nothing else happens in its conversation, and then until its
     session, which must be live at once, has said all. Raises RequestError, StoreError, StagesError."""
-    decode = partial(openai_responses.decode_request, body)
-    request = decode() if len(body) <= LARGE_BODY else await anyio.to_thread.run_sync(decode)
+    request = await understood(len(body), partial(openai_responses.decode_request, body))
     conversation = request.conversation_id or ""
     if request.background or conversation:
         _storable(state, request)

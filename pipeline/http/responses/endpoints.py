@@ -106,7 +106,7 @@ class Responses:
 
     async def _follow(self, found: Stored, after: int, scope: Scope, receive: Receive, send: Send) -> None:
         # Events are numbered from 0; a place is behind so many.
-        place = Place(after + 1)
+        place = Place(after + 1, responses=True)
         await follow(self._state.host, found.session, scope, receive, send, place, protocol="responses")
 
 
@@ -130,4 +130,4 @@ def _starting_after(request: Request) -> int | None:
         raise refused("starting_after", "only allowed when stream is true")
     if not (after.isascii() and after.isdigit()):
         raise refused("starting_after", f"expected the sequence number of an event, not {after!r:.100}")
-    return min(int(after[:20]), _MOST)
+    return min(int(after.lstrip("0")[:20] or "0"), _MOST)

@@ -21,6 +21,8 @@ Item: TypeAlias = dict[str, Any]
 MOST = 100
 """Items of a page."""
 _USUAL = 20
+_DIGITS = 9
+"""Of a number, at most: Python reads no number of thousands."""
 _PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco",
     "custom_tool_call": "ctc", "custom_tool_call_output": "ctco",
@@ -73,7 +75,7 @@ def page(items: Sequence[Item], query: QueryParams) -> dict[str, Any]:
     order, limit = query.get("order", "desc"), query.get("limit", str(_USUAL))
     if order not in ("asc", "desc"):
         raise refused("order", f"expected 'asc' or 'desc', not {order!r:.100}")
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= MOST:
+    if not limit.isascii() or not limit.isdigit() or len(limit) > _DIGITS or not 1 <= int(limit) <= MOST:
         raise refused("limit", f"expected a number from 1 to {MOST}, not {limit!r:.100}")
     listed = list(items if order == "asc" else reversed(items))
     after = query.get("after")

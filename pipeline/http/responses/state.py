@@ -125,8 +125,9 @@ def unreadable(error: StoreError | StagesError) -> Response:
 class Answer:
     """An endpoint whose errors are the protocol's."""
 
-    def __init__(self, work: Endpoint) -> None:
+    def __init__(self, work: Endpoint, protocol: str = "responses") -> None:
         self._work = work
+        self._protocol = protocol
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -136,7 +137,7 @@ class Answer:
         except Left:
             return
         except RequestError as error:
-            response = error_response(error, "responses")
+            response = error_response(error, self._protocol)
         except (StoreError, StagesError) as error:
             response = unreadable(error)
         await response(scope, receive, send)

@@ -120,10 +120,11 @@ def results(block: Block, path: str = "content") -> list[str]:
 def _tools(request: MessagesRequest) -> None:
     for index, tool in enumerate(request.tools):
         _tool(tool, f"tools[{index}]")
-    names = [tool.name for tool in request.tools]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise refused(f"tools[{index}].name", f"there are two tools named {name!r:.150}")
+    names: set[str | None] = set()
+    for index, tool in enumerate(request.tools):
+        if tool.name in names:
+            raise refused(f"tools[{index}].name", f"there are two tools named {tool.name!r:.150}")
+        names.add(tool.name)
 
 
 def _tool(tool: ToolSpec, path: str) -> None:

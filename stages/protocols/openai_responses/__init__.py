@@ -15,7 +15,7 @@ from stages.protocols.openai_responses.encoder import ENCODER, ChunkLayer, Respo
 from stages.protocols.openai_responses.hub import chat_of
 from stages.protocols.openai_responses.items import input_items, kind_of, references, resolved
 from stages.protocols.openai_responses.objects import Response, ResponseError
-from stages.protocols.openai_responses.request import Includable, ResponsesRequest
+from stages.protocols.openai_responses.request import Includable, Metadata, ResponsesRequest
 from stages.protocols.openai_responses.sofar import cancelled, failed, so_far
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Chunk",
     "ChunkLayer",
     "Includable",
+    "Metadata",
     "Response",
     "ResponseError",
     "ResponsesEncoder",

@@ -41,7 +41,6 @@ def chat_of(request: ResponsesRequest, before: Sequence[dict[str, Any]] = ()) ->
     messages = _messages(request, before)
     if not messages:
         raise refused("input", "expected at least one item")
-    top = request.top_logprobs if request.logprobs else None
     cap = request.max_output_tokens
     return ChatRequest(
         messages=messages,
@@ -49,7 +48,7 @@ def chat_of(request: ResponsesRequest, before: Sequence[dict[str, Any]] = ()) ->
         stream=request.stream,
         stream_options=_options(request),
         logprobs=request.logprobs,
-        top_logprobs=top or 0,
+        top_logprobs=(request.top_logprobs or 0) if request.logprobs else 0,
         include_reasoning=request.include_reasoning,
         skip_special_tokens=request.skip_special_tokens,
         include_stop_str_in_output=request.include_stop_str_in_output,
@@ -93,7 +92,8 @@ def _turns(items: Iterable[InputItem], before: int) -> Iterator[openai_chat.AnyM
     turn: list[_Assistant] = []
     for index, item in enumerate(items, -before):
         if isinstance(item, Reference):
-            raise refused(f"input[{index}].id", f"there is no stored item {item.id!r}")
+            where = f"input[{index}].id" if index >= 0 else "previous_response_id"
+            raise refused(where, f"there is no stored item {item.id!r}")
         if isinstance(item, InputCall | InputReasoning) or (
             isinstance(item, InputMessage) and item.role == "assistant"
         ):

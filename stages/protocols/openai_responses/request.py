@@ -11,6 +11,10 @@ from stages.protocols.sampling import SamplingFields
 
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
+]
+"""What a client notes of a response, or a conversation."""
 
 LOGPROBS: Literal["message.output_text.logprobs"] = "message.output_text.logprobs"
 """What ``include`` has where logprobs are wanted."""
@@ -152,9 +156,7 @@ class ResponsesRequest(SamplingFields, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] = {}
 
     user: str | None = None
-    metadata: Annotated[
-        dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
-    ] = {}
+    metadata: Metadata = {}
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None

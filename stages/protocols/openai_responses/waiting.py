@@ -87,13 +87,14 @@ def _end(start: int, item: TokenLogprob) -> int:
 
 
 def _spelling(items: list[TokenLogprob], text: bytes) -> int:
-    """Where the last tokens begin that are this text together; 0 where none are."""
+    """Where the last tokens begin that end with this text together, the first of which may have begun before it (blanks
+    that a format drops); 0 where none do."""
     left = len(text)
     for place in range(len(items) - 1, -1, -1):
         piece = items[place].piece
-        left -= len(piece)
-        if left < 0 or not text.startswith(piece, left):
+        if not piece.endswith(text[max(left - len(piece), 0) : left]):
             break
-        if left == 0:
+        left -= len(piece)
+        if left <= 0:
             return place
     return 0

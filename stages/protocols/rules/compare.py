@@ -145,9 +145,10 @@ def _finishes(
 
 
 def _half(case: Case, one: SaidFinish, two: SaidFinish, both: frozenset[Protocol]) -> bool:
-    """A message says ``max_tokens`` of a call that is not whole, which the model ended by itself."""
+    """A message says ``max_tokens`` of a call that is not whole, which the model ended by itself (other servers of chat
+    say ``tool_calls`` of it)."""
     told, meant = (one, two) if case.evidence.protocol == "messages" else (two, one)
-    halved = "messages" in both and told.reason == "max_tokens" and meant.kind == "stop"
+    halved = "messages" in both and told.reason == "max_tokens" and meant.kind in ("stop", "calls")
     return halved and case.unfinished(0)
 
 

@@ -85,6 +85,10 @@ def test_max_tokens_is_what_a_message_says_of_it_and_nothing_else() -> None:
     other = ("chat", body("chat", half()))
     assert b'"stop_reason":"max_tokens"' in told
     assert not broken(133, told, "messages", other=other)
+    # Other servers of chat say of a half call what they say of a whole one.
+    calls = ("chat", other[1].replace(b'"finish_reason":"stop"', b'"finish_reason":"tool_calls"'))
+    assert calls != other
+    assert not broken(133, told, "messages", other=calls)
     for reason in (b"refusal", b"model_context_window_exceeded"):
         assert broken(133, told.replace(b'"max_tokens"', b'"%b"' % reason), "messages", other=other)
     cut = body("chat", half()).replace(b'"finish_reason":"stop"', b'"finish_reason":"length"')
