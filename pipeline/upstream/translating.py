@@ -58,7 +58,7 @@ def target_of(speaks: Sequence[str], protocol: str) -> str:
     found = next((name for name in speaks if name in _BODIES), None)
     if protocol == "completions":
         raise RequestError(
-            f"The server behind this one speaks {', '.join(speaks)}: conversations, and no bare prompts. Ask "
+            f"The server behind this one speaks {', '.join(speaks)}: conversations, and no bare prompt: ask "
             f"{', '.join(catalog.PROTOCOLS[name].path for name in speaks)}.",
             code="untranslatable",
         )

@@ -31,14 +31,20 @@ def replaying(folder: Path, *arguments: str) -> Generator[subprocess.Popen[str]]
     env = {**os.environ, GATE: str(folder / "gate"), "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "COLUMNS": "200"}
     command = [sys.executable, "-m", "pipeline.cli", "replay", *arguments]
     process = subprocess.Popen(
-        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=_hangs_up,
+    )  # fmt: skip
     try:
         yield process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def _hangs_up() -> None:
+    """Whoever runs the tests may have said that a closed terminal is nothing to them."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def wait_for(folder: Path, pattern: str, lines: int) -> None:

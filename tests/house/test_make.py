@@ -25,9 +25,10 @@ def make(*arguments: str, cwd: Path = ROOT) -> str:
 
 
 def test_make_test_runs_every_test() -> None:
-    # What make would do: install first, then pytest, with no selection.
+    # What make would do: install first, then pytest, on all cores, with no selection.
     recipe = make("-n", "test", "VENV=somewhere").strip().splitlines()
-    assert recipe[-1].split() == ["somewhere/bin/python", "-m", "pytest"]
+    shared = ["--numprocesses", "auto", "--dist", "loadfile"]
+    assert recipe[-1].split() == ["somewhere/bin/python", "-m", "pytest", *shared]
     assert any("pip install" in line for line in recipe[:-1])
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["testpaths"] == ["tests"]
