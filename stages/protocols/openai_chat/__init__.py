@@ -106,7 +106,6 @@ __all__ = [
     "ToolChoice",
     "ToolMessage",
     "ToolSpec",
-    "TopEntry",
     "UserMessage",
     "ask_of",
     "body_of",
