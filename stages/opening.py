@@ -156,3 +156,9 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def answers(self) -> bool:
         """There is a response; what is done to a stored conversation itself has a session and none."""
         return not self.conversation or self.response_id != self.conversation
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end an output."""
+        ask = self.ask
+        return frozenset(ask.stop_ids if ask.ignore_eos else (*self.tokenizer.eos, *ask.stop_ids))

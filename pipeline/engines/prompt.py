@@ -137,8 +137,7 @@ def _rendered(tokenizer: ChatTokenizer, conversation: Conversation) -> str:
             tokenize=False,
             **conversation.template_kwargs,
         )
-    except Exception as error:
-        # A template is a program that runs on the client's data: whatever it raises, the request is what it rejects.
+    except Exception as error:  # a template is a program on the client's data: whatever it raises, it rejects that
         message = f"the chat template rejected the request: {error}"
         raise RequestError(message, param=conversation.field, code="chat_template_error") from error
     return str(text)

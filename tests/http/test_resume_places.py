@@ -230,7 +230,7 @@ async def test_a_whole_answer_that_is_being_made() -> None:
                     assert reader.exchange.sent == []
                     engine.go(50)
                     with anyio.fail_after(20):
-                        while not (reader.exchange.complete and client.exchange.complete):  # noqa: ASYNC110
+                        while not (reader.exchange.complete and client.exchange.complete):  # noqa: ASYNC110  # both end in their time
                             await anyio.sleep(0.001)
                     assert reader.exchange.body == client.exchange.body
 

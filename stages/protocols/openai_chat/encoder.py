@@ -124,7 +124,7 @@ class _Streaming:
         self._reasoning = ask.include_reasoning
         self._logprobs = ask.logprobs and ask.include_reasoning
         self._top = ask.top_logprobs
-        self._left_out = frozenset[int]() if ask.end_token else _ends(opening)
+        self._left_out = frozenset[int]() if ask.end_token else opening.ends
         self._ids = ask.return_token_ids and ask.include_reasoning
         self._prompt_ids = ask.return_token_ids
         self._asked = ask.include_usage
@@ -369,12 +369,6 @@ class _Whole:
                 return
             elif isinstance(chunk, Done):
                 out.append(self._message.completion())
-
-
-def _ends(opening: Opening) -> frozenset[int]:
-    """The tokens that end an output."""
-    ask = opening.ask
-    return frozenset(ask.stop_ids if ask.ignore_eos else (*opening.tokenizer.eos, *ask.stop_ids))
 
 
 def _copied(live: dict[int, Progress]) -> dict[int, Progress]:
