@@ -12,70 +12,17 @@ be held to calls: there is no constraint then, and policy notes what the model d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, Union
+from typing import Any, Final
 
 import msgspec
 
+from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.format import TRIMS, Format, Reasoning
 from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
 from stages.parse.spelling import NUMBER, Spelling
 
-
-class Literal(msgspec.Struct, frozen=True):
-    """This text. Where the vocabulary has a special token of a part of it, that part is the token."""
-
-    text: str
-
-
-class Json(msgspec.Struct, frozen=True):
-    """One JSON value that satisfies a schema. ``param``: the schema's place in the request; ``compact``: no white space
-    but one blank behind a comma or a colon, else lines may be indented too."""
-
-    schema: dict[str, Any]
-    param: str
-    compact: bool = True
-
-
-class Free(msgspec.Struct, frozen=True):
-    """Any text in which none of ``without`` occurs, without special tokens. ``until``: up to the first of these, which
-    belongs to it; ``first``: it does not begin with one of these characters, behind white space."""
-
-    until: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    first: str = ""
-
-
-class Number(msgspec.Struct, frozen=True):
-    """A number over 0, in decimal digits."""
-
-
-class Newlines(msgspec.Struct, frozen=True):
-    """Two newlines, one, or none."""
-
-
-class Row(msgspec.Struct, frozen=True):
-    """All of them, in order."""
-
-    parts: tuple[Rule, ...]
-
-
-class OneOf(msgspec.Struct, frozen=True):
-    """One of them."""
-
-    options: tuple[Rule, ...]
-
-
-class Again(msgspec.Struct, frozen=True):
-    """This, any number of times, or never."""
-
-    rule: Rule
-
-
-Rule: TypeAlias = Union[Literal, Json, Free, Number, Newlines, Row, OneOf, Again]  # noqa: UP007 (names that follow)
-
-NOTHING: Final = Row(())
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
 }  # fmt: skip
@@ -186,11 +133,12 @@ def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
 def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:
     """``begun``: None: not the first call."""
     name, arguments = tool
+    spelt = arguments if spelling.arguments is None else spelling.arguments(arguments)
     before, middle, behind = spelling.call
     head = f"{lead}{before}{name}{middle}"
     if begun is not None:
-        return Row((Literal(head.replace(NUMBER, "0").removeprefix(begun)), arguments, Literal(behind)))
-    return Row((*_numbered(head), arguments, Literal(behind)))
+        return Row((Literal(head.replace(NUMBER, "0").removeprefix(begun)), spelt, Literal(behind)))
+    return Row((*_numbered(head), spelt, Literal(behind)))
 
 
 def _numbered(text: str) -> tuple[Rule, ...]:

@@ -7,18 +7,18 @@ hold a text to. Special tokens are no text to it: a rule names them by id.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
-from typing import Final, assert_never
+from typing import Final
 
 import llguidance
 
 from pipeline.engines.base import Unservable
-from pipeline.engines.schemas import refused, size, writable
-from stages.constraint import Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
+from pipeline.engines.notation import Writer
+from pipeline.engines.schemas import refused, size
 from stages.errors import RequestError
+from stages.grammar import Json, Rule
 from stages.opening import TokenizerFacts
 
 VERSION: Final = version("llguidance")
@@ -32,9 +32,6 @@ _LIMITS: Final = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_st
 """An object with 500 optional properties needs 2000 items; a state takes 2 kB."""
 _SHOWN: Final = 300
 """Characters of the library's own words in a message."""
-_COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-_LINES: Final = {"whitespace_pattern": "[ ]|\\n {0,32}"}
-"""White space has a bound: a model that is lost in it would write nothing else up to its last token."""
 
 
 class Held:
@@ -76,7 +73,7 @@ class Grammars:
 
     def compiled(self, rule: Rule) -> Callable[[], Held]:
         """What makes the state of one choice. Raises RequestError where the library cannot take a schema."""
-        writer = _Writer(self._special)
+        writer = Writer(self._special)
         try:
             text = writer.grammar(rule)
         except RecursionError:
@@ -124,7 +121,7 @@ class Grammars:
 
     def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
         for schema in schemas:
-            alone = self._matcher(_Writer(self._special).grammar(schema))
+            alone = self._matcher(Writer(self._special).grammar(schema))
             if error := alone.get_error():
                 return _unsupported(schema.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
@@ -156,87 +153,3 @@ def _said(error: str) -> str:
     """The first line of the library's own words."""
     first = error.strip().splitlines()[0] if error.strip() else "no token is allowed"
     return first.rpartition("failed to compile JSON schema: ")[2][:_SHOWN]
-
-
-# --- the grammar's text ---------------------------------------------------------------------------------------------
-
-
-class _Writer:
-    """A rule in the library's own notation. Equal parts become one rule."""
-
-    def __init__(self, special: dict[str, int]) -> None:
-        self._special = special
-        self._names: dict[str, str] = {}
-        self.schemas: list[Json] = []
-
-    def grammar(self, rule: Rule) -> str:
-        """All of it. May raise RecursionError for a schema."""
-        # Without forcing, a text that is the only one possible may still be cut into tokens as the model has it.
-        start = self._expression(rule)
-        lines = [f"{name}{'[lazy]' * name.startswith('until')}: {body}" for body, name in self._names.items()]
-        return "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *lines])
-
-    def _expression(self, rule: Rule) -> str:
-        match rule:
-            case Literal():
-                return " ".join(self._literal(rule.text)) or '""'
-            case Json():
-                return self._json(rule)
-            case Free():
-                return self._free(rule)
-            case Number():
-                return self._named("NUMBER", "/[1-9][0-9]{0,3}/")
-            case Newlines():
-                return self._named("NEWLINES", "/\\n{0,2}/")
-            case Row():
-                return " ".join(self._expression(part) for part in rule.parts) or '""'
-            case OneOf():
-                return f"({' | '.join(self._expression(option) for option in rule.options)})"
-            case Again():
-                return f"({self._expression(rule.rule)})*"
-            case _:
-                assert_never(rule)
-
-    def _named(self, kind: str, body: str) -> str:
-        return self._names.setdefault(body, f"{kind}_{len(self._names)}")
-
-    def _literal(self, text: str) -> Iterable[str]:
-        """Special tokens by id, the rest as text."""
-        while text:
-            found = [(at, marker) for marker in self._special if marker and (at := text.find(marker)) >= 0]
-            at, marker = min(found, key=lambda one: (one[0], -len(one[1])), default=(len(text), ""))
-            if at:
-                yield json.dumps(text[:at], ensure_ascii=False)
-            if marker:
-                yield f"<[{self._special[marker]}]>"
-            text = text[at + len(marker) :]
-
-    def _json(self, rule: Json) -> str:
-        self.schemas.append(rule)
-        schema = {**writable(rule.schema), "x-guidance": _COMPACT if rule.compact else _LINES}
-        return self._named("json", f"%json {json.dumps(schema)}")
-
-    def _free(self, rule: Free) -> str:
-        tokens = [f"<[{self._special[end]}]>" for end in rule.until if end in self._special]
-        texts = [json.dumps(end, ensure_ascii=False) for end in rule.until if end not in self._special]
-        text = self._named("TEXT", self._text(rule))
-        if not rule.until:
-            return text
-        ways = [f"{text} {token}" for token in tokens]
-        if texts:
-            ways.append(self._named("until", f"{text} ({' | '.join(texts)})"))  # lazy: the first of them ends it
-        return f"({' | '.join(ways)})"
-
-    def _text(self, rule: Free) -> str:
-        without = [_quoted(marker) for marker in rule.without if marker not in self._special]
-        parts = ["/(?s:.*)/"]
-        if without:
-            parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
-        if rule.first:
-            parts.append(f"~/\\s*({'|'.join(_quoted(char) for char in rule.first)})(?s:.*)/")
-        return " & ".join(parts)
-
-
-def _quoted(text: str) -> str:
-    """A regular expression of this text."""
-    return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)

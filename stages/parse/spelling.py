@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from stages.grammar import Json, Rule
 
 NUMBER: Final = "{i}"
 """In the text before a call's arguments, at most once: its number, from 0."""
@@ -13,8 +16,9 @@ NUMBER: Final = "{i}"
 class Spelling:
     """``opens call { between call } closes``.
 
-    ``call``: what stands before the name, between the name and the arguments (JSON), and behind them; ``between``:
-    None: there is one call at most; ``token``: only for vocabularies that have this token.
+    ``call``: what stands before the name, between the name and the arguments, and behind them; ``between``: None:
+    there is one call at most; ``token``: only for vocabularies that have this token; ``arguments``: how they are
+    written; None: as JSON. It raises RequestError for a schema that the format cannot be held to.
     """
 
     call: tuple[str, str, str]
@@ -22,6 +26,7 @@ class Spelling:
     between: str | None = ""
     closes: str = ""
     token: str = ""
+    arguments: Callable[[Json], Rule] | None = None
 
 
 def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str | None = "\n") -> Spelling:

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 
 from pipeline.engines.hf import HfEngine
-from stages.constraint import Constraint, Json
+from stages.constraint import Constraint
+from stages.grammar import Json
 from stages.parse.formats.plain import PLAIN
 from tests.bench.measure import Rows
 from tests.support.engines import ask, collect, tokens

@@ -10,8 +10,9 @@ import pytest
 
 from pipeline.engines.base import Unservable
 from pipeline.engines.constrained import KEPT
-from stages.constraint import Constraint, Free, Json, Literal, constraint_of
+from stages.constraint import Constraint, constraint_of
 from stages.errors import RequestError
+from stages.grammar import Free, Json, Literal
 from stages.opening import Ask, Tool
 from stages.parse.formats import FORMATS
 from stages.parse.formats.hermes import HERMES
@@ -51,18 +52,8 @@ def made(ask: Ask, form: Any = HERMES, vocabulary: Vocabulary = TEXTS, protocol:
 
 
 def test_the_families_that_are_held() -> None:
-    assert [form.name for form in FORMATS if not form.spellings] == [
-        "plain", "think",
-        # Arguments that are not JSON.
-        "qwen3-xml", "qwen3.5", "nemotron3", "step3p5", "step5", "mimo", "minicpmv", "minimax_m2",
-        "minimax_m2_append_think", "seed_oss", "dots", "step3", "minicpm5",
-        # Messages.
-        "cohere_command5", "harmony", "inkling", "muse", "muse_glimmer",
-        # Arguments that are not JSON (k2_horizon: or are, as the prompt says).
-        "deepseek_v32", "deepseek_v4", "gigachat3.5", "kimi_k3", "glm", "glm47", "ling3", "poolside_v1", "spark2.5",
-        "iquest_q1", "hy_v3", "hy_v4", "k2_horizon", "minimax_m3", "pythonic", "llama4_pythonic", "olmo3", "lfm2",
-        "gemma3", "gemma4", "functiongemma",
-    ]  # fmt: skip
+    """All that know calls."""
+    assert [form.name for form in FORMATS if not form.spellings] == ["plain", "think"]
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -89,7 +80,7 @@ def test_several_calls_are_read_as_several(form: Any) -> None:
     vocabulary = Vocabulary(markers(form))
     ask = Ask(tools=TOOLS[2:], tool_choice="required")
     constraint = made(ask, form, vocabulary)
-    counts = {len(read(form.name, vocabulary, ask, constraint, seed, "<assistant>").calls) for seed in range(8)}
+    counts = {len(read(form.name, vocabulary, ask, constraint, seed, "<assistant>").calls) for seed in range(30)}
     assert (max(counts) >= 3) == (form.name != "gigachat3")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema_rs
@@ -31,6 +32,10 @@ LEAVES: tuple[dict[str, Any], ...] = (
 )
 
 
+PLAIN_NAMES = ("a", "city", "naïve 潮", "x-y.z", "arguments", "$ref_er")
+"""Where a name is no JSON string."""
+
+
 def part(dice: random.Random, depth: int) -> dict[str, Any]:
     kind = dice.randrange(7 if depth else 3)
     if kind == 0:
@@ -45,8 +50,8 @@ def part(dice: random.Random, depth: int) -> dict[str, Any]:
     return table(dice, depth - 1)
 
 
-def table(dice: random.Random, depth: int) -> dict[str, Any]:
-    names = dice.sample(NAMES, dice.randint(0, 3))
+def table(dice: random.Random, depth: int, names: Sequence[str] = NAMES) -> dict[str, Any]:
+    names = dice.sample(names, dice.randint(0, 3))
     made: dict[str, Any] = {"type": "object", "properties": {name: part(dice, depth) for name in names}}
     made["required"] = [name for name in names if dice.random() < 0.6]
     return made if dice.random() < 0.7 else {**made, "additionalProperties": {"type": "boolean"}}
@@ -58,7 +63,10 @@ def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
     vocabulary = Vocabulary(markers(form) if ids else ())
     dice = random.Random(form.name)
     for seed in range(4):
-        schemas = {name: {**table(dice, 2), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")}
+        names = NAMES if form.spellings[0].arguments is None else PLAIN_NAMES
+        schemas = {
+            name: {**table(dice, 2, names), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")
+        }
         tools = tuple(Tool(name, None, schema) for name, schema in schemas.items())
         ask = Ask(tools=tools, tool_choice="required", parallel=seed % 2 == 0)
         constraint = constraint_of(ask, form, vocabulary.facts, "chat")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipeline.engines.hf import HfEngine
-from stages.constraint import Constraint, Json, Literal, OneOf
+from stages.constraint import Constraint
 from stages.events import ErrorInput, FinishInput
+from stages.grammar import Json, Literal, OneOf
 from stages.parse.formats.plain import PLAIN
 from tests.support.engines import ask, collect, ids, tokens, written
 

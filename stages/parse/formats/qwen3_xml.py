@@ -26,6 +26,9 @@ from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import INSIDE, R1, REASONINGS, THINK
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
 
 _TABLE: Final = XmlTable(
     block=("<tool_call>",),
@@ -60,6 +63,10 @@ def _slashed(site: Site) -> XmlCalls:
     return XmlCalls(site, _SLASHED)
 
 
+_HEAD: Final = ("<tool_call>\n<function=", ">\n", "</function>\n</tool_call>")
+_BARE: Final = Bare(until=("\n</parameter>\n",), without=_TABLE.values.until)
+_SPELLING: Final = Spelling(_HEAD, between="\n", arguments=Pairs("<parameter=", ">\n", _BARE))
+
 _CALLS: Final = Calls(
     openers=("<tool_call>", "<function="),
     closers=("</tool_call>",),
@@ -77,6 +84,7 @@ QWEN3_XML: Final = Format(
     models=("Qwen3-Coder", "Qwen3-Coder-Next"),
     reasoning=THINK,
     calls=_CALLS,
+    spellings=(_SPELLING,),
     enders=("<|im_end|>", "<|endoftext|>"),
     foreign=("<|im_start|>",),
 )
