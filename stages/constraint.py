@@ -5,8 +5,10 @@
     answer          [ reasoning ] JSON                          response_format, text.format, output_config.format
     call or answer  [ reasoning ] ( call { call } | JSON )      tool_choice auto beside such a format
 
-A call is written as the format's ``Spelling`` has it. A format without one, and a parser that is none of ours, cannot
-be held to calls: there is no constraint then, and policy notes what the model does wrong.
+A call is written as the format's ``Spelling`` has it. A format without calls, and a parser that is none of ours, cannot
+be held to them: there is no constraint then, and policy notes what the model does wrong.
+
+Where a format writes messages, each of these is one, as its ``Spoken`` has it.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import msgspec
 
 from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.opening import Ask, TokenizerFacts, Tool
-from stages.parse.format import TRIMS, Format, Reasoning
+from stages.parse.channels import begun
+from stages.parse.format import TRIMS, Channels, Format, Reasoning
 from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
-from stages.parse.spelling import NUMBER, Spelling
+from stages.parse.spelling import NAME, NUMBER, Spelling
 
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
@@ -44,6 +47,8 @@ class Constraint(msgspec.Struct, frozen=True):
 
     def after(self, tail: str) -> Rule:
         """What the whole output is held to behind a prompt that ends in ``tail``."""
+        if self.form.channels is not None:
+            return _behind(self.rule, self.form.channels, tail)
         table = self.form.reasoning
         if table is None or not table.closers:
             return self.rule
@@ -80,8 +85,9 @@ def constraint_of(ask: Ask, form: Format | None, tokenizer: TokenizerFacts, prot
 
 def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule | None:
     answer = None if ask.answer is None else Json(ask.answer or _OBJECT, _ANSWERS[protocol], compact=False)
+    channels = form.channels
     if not ask.tools or ask.tool_choice == "none":
-        return answer
+        return answer if channels is None or answer is None else _told(channels, answer)
     spelling = next((one for one in form.spellings if not one.token or one.token in known), None)
     forced = ask.function is not None or ask.tool_choice == "required"
     strict = any(tool.strict for tool in ask.tools)
@@ -91,6 +97,8 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     # A named function is an answer in a form of its own: one.
     several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row(_calls(spelling, wanted, several))
+    if channels is not None:
+        return _told(channels, None if forced else answer or _text(channels), calls, preamble=not forced and not answer)
     if forced:
         return calls
     return _mixed(spelling, wanted, several, form) if answer is None else OneOf((calls, answer))
@@ -135,6 +143,7 @@ def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | No
     name, arguments = tool
     spelt = arguments if spelling.arguments is None else spelling.arguments(arguments)
     before, middle, behind = spelling.call
+    middle = middle.replace(NAME, name)
     head = f"{lead}{before}{name}{middle}"
     if begun is not None:
         return Row((Literal(head.replace(NUMBER, "0").removeprefix(begun)), spelt, Literal(behind)))
@@ -161,3 +170,34 @@ def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
     text, free = Free(until=(begun,), without=tuple(dict.fromkeys((*others, begun)))), Free(without=(*others, begun))
     called = Row((text, *_calls(spelling, wanted, several, begun)))
     return Row((Again(called) if several else OneOf((called, NOTHING)), free))
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+def _told(channels: Channels, answer: Rule | None, calls: Rule | None = None, *, preamble: bool = False) -> Rule:
+    """Messages behind the start of the first: reasoning, then calls or the answer. ``preamble``: other text, too."""
+    spoken = channels.spoken
+    before = tuple(head for head in (spoken.thought, spoken.preamble * preamble) if head)
+    others = OneOf(tuple(Row((Literal(head), _body(channels))) for head in before))
+    last = () if answer is None else (Row((Literal(spoken.answer), answer)),)
+    end = OneOf((Literal(spoken.ender), NOTHING))
+    return Row((Again(others), OneOf((*last, *(() if calls is None else (calls,)))), end))
+
+
+def _text(channels: Channels) -> Free:
+    """The body of a message, to the end of the output."""
+    return Free(without=(*channels.enders, *(channels.starts if channels.breaks else ())))
+
+
+def _body(channels: Channels) -> Rule:
+    """The body of a message, its end, and the start of the next."""
+    spoken = channels.spoken
+    return Row((msgspec.structs.replace(_text(channels), until=(spoken.ender,)), Literal(spoken.start)))
+
+
+def _behind(rule: Rule, channels: Channels, tail: str) -> Rule:
+    """Messages behind a prompt, which may have begun the body of one."""
+    if any(literal in begun(channels, tail) for literal in channels.bodies):
+        return Row((_body(channels), rule))
+    return rule if channels.open in tail else Row((Literal(channels.spoken.start), rule))

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from stages.events import FaultCode
 from stages.opening import TokenizerFacts
 from stages.parse.site import Site
-from stages.parse.spelling import Spelling
+from stages.parse.spelling import Spelling, Spoken
 
 Trim: TypeAlias = Literal["none", "newlines", "space"]
 """Which white space is structure where a marker meets text."""
@@ -177,7 +177,7 @@ class Channels:
     ``enders`` end the body. ``open``: the start that the prompt ends with: what follows it there is the beginning of
     the first header. ``lead``: text that begins a header where the prompt has its start. ``named``: any text does.
     ``breaks``: a start ends the body too. ``read``: the header's fields, and the names of the offered tools (None: no
-    calls are wanted) → what the body is.
+    calls are wanted) → what the body is. ``spoken``: how messages are written where the output is held.
     """
 
     starts: tuple[str, ...]
@@ -187,6 +187,7 @@ class Channels:
     open: str
     lead: tuple[str, ...]
     read: Callable[[tuple[Field, ...], frozenset[str] | None], Body]
+    spoken: Spoken
     named: bool = False
     breaks: bool = False
 
@@ -219,8 +220,8 @@ class Format:
     foreign: tuple[str, ...] = ()
     """Special tokens outside the format, for text whose vocabulary is not known: dropped, as their ids would be."""
     spellings: tuple[Spelling, ...] = ()
-    """How calls are written where the output is held to them: the first whose token the vocabulary has. None: no engine
-    of ours can hold a model to this format (its arguments are not JSON, or calls are messages)."""
+    """How calls are written where the output is held to them: the first whose token the vocabulary has. None: it has
+    no calls."""
     variant: Callable[[TokenizerFacts], Format] | None = None
     """The table for a checkpoint, where the vocabulary tells how it spells the literals."""
 

@@ -10,6 +10,8 @@ from stages.grammar import Json, Rule
 
 NUMBER: Final = "{i}"
 """In the text before a call's arguments, at most once: its number, from 0."""
+NAME: Final = "{name}"
+"""In the text between a call's name and its arguments: the name, once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,20 @@ class Spelling:
     closes: str = ""
     token: str = ""
     arguments: Callable[[Json], Rule] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """How messages begin where the output is held, behind the ``start`` of each, which the prompt has of the first:
+    ``thought`` for reasoning, ``preamble`` for text that is not the answer (empty: there is none), ``answer`` for that.
+    Each ends with ``ender``, the last one also without. A call is a message of its own.
+    """
+
+    start: str
+    ender: str
+    thought: str
+    answer: str
+    preamble: str = ""
 
 
 def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str | None = "\n") -> Spelling:

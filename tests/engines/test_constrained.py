@@ -18,6 +18,7 @@ from stages.parse.formats import FORMATS
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN
 from tests.support.constrained import Vocabulary, markers, text_of
+from tests.support.constrained import vocabulary as vocabulary_of
 from tests.support.parse import OFF, PROMPT, THINKING, Collected, message, opening, semantic, session
 
 
@@ -61,7 +62,7 @@ def test_the_families_that_are_held() -> None:
 @pytest.mark.parametrize(("choice", "parallel"), [("required", True), ("required", False), ("name:get_tide", True)])
 def test_a_forced_call_is_read_as_that_call(form: Any, ids: bool, choice: str, parallel: bool) -> None:
     """``ids``: the format's literals are special tokens."""
-    vocabulary = Vocabulary(markers(form) if ids else ())
+    vocabulary = vocabulary_of(form, ids)
     ask = Ask(tools=TOOLS, tool_choice=choice, parallel=parallel)
     constraint = made(ask, form, vocabulary)
     for seed in range(3):
@@ -81,7 +82,7 @@ def test_several_calls_are_read_as_several(form: Any) -> None:
     ask = Ask(tools=TOOLS[2:], tool_choice="required")
     constraint = made(ask, form, vocabulary)
     counts = {len(read(form.name, vocabulary, ask, constraint, seed, "<assistant>").calls) for seed in range(30)}
-    assert (max(counts) >= 3) == (form.name != "gigachat3")
+    assert (max(counts) >= 2) == (form.name != "gigachat3")
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -89,7 +90,7 @@ def test_several_calls_are_read_as_several(form: Any) -> None:
 def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
     start = form.spellings[-1].opens + form.spellings[-1].call[0]
     words = (*form.calls.bare, start[: start.find("[") + 1])
-    vocabulary = Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *form.calls.all()))
+    vocabulary = Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *markers(form)))
     strict = Tool("get_tide", None, const(**VALUES["get_tide"]), True)
     ask = Ask(tools=(strict, TOOLS[2]))
     constraint = made(ask, form, vocabulary)
@@ -262,11 +263,11 @@ def test_free_requests_are_free(ask: Ask) -> None:
     assert constraint_of(ask, HERMES, TEXTS.facts, "chat") is None
 
 
-def test_a_family_without_a_spelling_is_steered() -> None:
-    glm = next(form for form in FORMATS if form.name == "glm")
-    assert constraint_of(Ask(tools=TOOLS, tool_choice="required"), glm, TEXTS.facts, "chat") is None
-    assert constraint_of(Ask(tools=TOOLS, answer={}), glm, TEXTS.facts, "chat") is None
-    assert constraint_of(Ask(answer={}), glm, TEXTS.facts, "chat") is not None
+def test_a_family_without_calls_is_steered() -> None:
+    think = next(form for form in FORMATS if form.name == "think")
+    assert constraint_of(Ask(tools=TOOLS, tool_choice="required"), think, TEXTS.facts, "chat") is None
+    assert constraint_of(Ask(tools=TOOLS, answer={}), think, TEXTS.facts, "chat") is None
+    assert constraint_of(Ask(answer={}), think, TEXTS.facts, "chat") is not None
     assert constraint_of(Ask(answer={}), None, TEXTS.facts, "chat") is None
 
 

@@ -82,5 +82,12 @@ def text_of(steps: Sequence[TokensInput]) -> str:
 def markers(form: Format) -> list[str]:
     """The literals that are special tokens in a model's vocabulary."""
     found = [*(form.calls.all() if form.calls else ()), *(form.reasoning.literals() if form.reasoning else ())]
+    found += [*form.channels.literals()] if form.channels else []
     found += [spelling.token for spelling in form.spellings if spelling.token]
     return [marker for marker in dict.fromkeys(found) if marker[0] in "<[" and len(marker) > 2]
+
+
+def vocabulary(form: Format, ids: bool) -> Vocabulary:
+    """``ids``: the format's literals are special tokens; else they are letters, words where a message ends only with
+    them."""
+    return Vocabulary(markers(form)) if ids else Vocabulary(words=markers(form) if form.channels else ())

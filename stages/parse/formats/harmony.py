@@ -16,6 +16,7 @@ from typing import Final
 from stages.parse.engines.json_body import JsonBody
 from stages.parse.format import Body, Calls, Channels, Field, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling, Spoken
 
 _ENDERS: Final = ("<|end|>", "<|call|>", "<|return|>")
 _TO: Final = re.compile(r"(?:^|\s)to=(\S+)")
@@ -66,6 +67,16 @@ HARMONY: Final = Format(
     channels=Channels(
         starts=("<|start|>",), parts=("<|channel|>", "<|constrain|>"), bodies=("<|message|>",), enders=_ENDERS,
         open="<|start|>", lead=("to=",), read=read,
+        spoken=Spoken(
+            start="<|start|>assistant", ender="<|end|>", thought="<|channel|>analysis<|message|>",
+            answer="<|channel|>final<|message|>", preamble="<|channel|>commentary<|message|>",
+        ),
+    ),
+    spellings=(
+        Spelling(
+            ("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", ""),
+            between="<|end|><|start|>assistant",
+        ),
     ),
     enders=("<|endoftext|>",),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Final
 from stages.parse.engines.json_calls import JsonBlocks, JsonCalls, JsonKeys
 from stages.parse.format import Body, Calls, Channels, Field, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling, Spoken
 
 _THINKING: Final = "<|content_thinking|>"
 _CALL: Final = "<|content_invoke_tool_json|>"
@@ -46,5 +47,13 @@ INKLING: Final = Format(
         starts=("<|message_model|>",), parts=(), bodies=(_THINKING, _CALL, *_OTHERS),
         enders=("<|end_message|>", "<|content_model_end_sampling|>"), open="<|message_model|>", lead=(), read=read,
         named=True, breaks=True,
+        spoken=Spoken(
+            start="<|message_model|>", ender="<|end_message|>", thought=_THINKING, answer="<|content_text|>"
+        ),
+    ),
+    spellings=(
+        Spelling(
+            (f'{_CALL}{{"name": "', '", "args": ', "}"), between="<|end_message|><|message_model|>"
+        ),
     ),
 )  # fmt: skip

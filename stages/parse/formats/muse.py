@@ -23,6 +23,9 @@ from typing import Final, Literal
 from stages.parse.engines.elements import Elements, ElementTable
 from stages.parse.format import Body, Calls, Channels, Field, Format
 from stages.parse.site import Site
+from stages.parse.spelling import NAME, Spelling, Spoken
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
 
 _ENDERS: Final = ("<|eom|>", "<|eot|>")
 _TABLE: Final = ElementTable(
@@ -62,7 +65,22 @@ def _engine(site: Site, untyped: Literal["known", "json"]) -> Elements:
 _CHANNELS: Final = Channels(
     starts=("<|start|>",), parts=(), bodies=("<|message|>",), enders=_ENDERS, open="<|start|>", lead=("to=",),
     read=partial(read, alone=Body("reasoning")), breaks=True,
+    spoken=Spoken(
+        start="<|start|>assistant", ender="<|eom|>", thought=" to=self<|message|>", answer=" to=user<|message|>",
+        preamble=" to=commentary<|message|>",
+    ),
 )  # fmt: skip
+_HEAD: Final = (
+    " to=",
+    f'<|message|><atem:function_calls>\n<atem:invoke name="{NAME}">\n',
+    "</atem:invoke>\n</atem:function_calls>",
+)  # fmt: skip
+_PAIRS: Final = Pairs(
+    '<atem:parameter name="',
+    '">',
+    Bare(until=("</atem:parameter>\n",), without=("</atem:parameter>", "<|start|>", *_ENDERS)),
+)
+_SPELLING: Final = Spelling(_HEAD, between="<|eom|><|start|>assistant", arguments=_PAIRS)
 _SUMMARY: Final = "messages to=self, to=user and to tools; <atem:invoke> calls"
 MUSE: Final = Format(
     name="muse",
@@ -73,6 +91,7 @@ MUSE: Final = Format(
     models=("Muse Spark",),
     calls=Calls(openers=(), engine=partial(_engine, untyped="known"), literals=_TABLE.literals()),
     channels=_CHANNELS,
+    spellings=(_SPELLING,),
 )
 MUSE_GLIMMER: Final = replace(
     MUSE,
