@@ -102,11 +102,12 @@ async def run_stage(
     inbox: MemoryObjectReceiveStream[list[In]],
     outbox: MemoryObjectSendStream[list[Out]],
     tap: Tap,
-    failed: Callable[[Exception], list[Out]] | None = None,
+    failed: Callable[[Exception, list[Out]], list[Out]] | None = None,
 ) -> None:
     """Run a machine between two channels until the inbox ends; owns and closes both ends.
 
-    ``failed``: for a stage that users may supply; called once when it raises, with what to send in place of the rest.
+    ``failed``: for a stage that users may supply; called once when it raises, with what it made since the last
+    list that was sent; gives what to send in place of the rest.
     The inbox is then read to its end, so that what comes before this stage is still recorded.
     """
     step: Callable[[In, list[Out]], None] = machine.step
@@ -133,7 +134,7 @@ async def run_stage(
                 if failed is None:
                     raise
                 del out[done:]
-                tail = failed(error)
+                tail = failed(error, out)
                 out += tail
                 causes += [seq] * len(tail)
                 step = _ignore

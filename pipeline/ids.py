@@ -12,6 +12,15 @@ def new_session_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
+def is_new(session: str, seconds: float) -> bool:
+    """Whether what looks like an id of a session is not older than so many seconds. False for what is no id."""
+    try:
+        age = time.time_ns() // 1_000_000 - int(session[:12], 16)
+    except ValueError:
+        return False
+    return -1000 * seconds <= age <= 1000 * seconds
+
+
 def new_request_id() -> str:
     """Of a request without a session."""
     return f"req-{new_session_id()}"

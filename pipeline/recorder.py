@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal, TypeAlias
 
 import anyio.to_thread
@@ -80,13 +80,15 @@ class Recorder:
         self.opened = 0
         """Sessions whose recording has begun."""
 
-    def open(self, opening: Opening, elapsed: Callable[[], int]) -> SessionRecorder:
-        """``elapsed``: ns since the opening."""
+    def open(
+        self, opening: Opening, elapsed: Callable[[], int], known: Collection[str] | None = None
+    ) -> SessionRecorder:
+        """``elapsed``: ns since the opening; ``known``: see ``EventStore.writer``."""
         mode = self.mode
         if self.store is None or mode == "off" or not self._chosen(opening):
             return SessionRecorder(None, elapsed)
         self.opened += 1
-        return SessionRecorder(self.store.writer(opening, mode), elapsed, strict=self.strict)
+        return SessionRecorder(self.store.writer(opening, mode, known), elapsed, strict=self.strict)
 
     def _chosen(self, opening: Opening) -> bool:
         return self.sample >= 1.0 or int(opening.key[:8], 16) < self.sample * 2**32

@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from pipeline.channels import Tap, run_stage, send
 from pipeline.engines.base import EngineStream, Watch
-from pipeline.failing import error_frames
+from pipeline.failing import Sent, error_chunks, error_frames
 from pipeline.recorder import SessionRecorder
 from pipeline.timings import Timings
 from stages.catalog import PROTOCOLS, Layers
@@ -38,7 +38,7 @@ from stages.events import (
     UsageInput,
 )
 from stages.opening import Opening
-from stages.stage import Machine, fold
+from stages.stage import Machine
 
 log = logging.getLogger("playhead.session")
 
@@ -133,8 +133,8 @@ class Session:
         """What the engine said last."""
         self.ended = False
         """The semantic layer has ended: what is still to come are the last frames."""
-        self._chunks = 0
-        """How many came out of the encoder."""
+        self._last_chunk: Any = None
+        """What came out of the encoder last."""
         self._frames_in, self.frames = self._channel()
 
     @property
@@ -162,9 +162,9 @@ class Session:
         if self._receiving:
             self._waiting.cancel()
 
-    def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
-        """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
-        return error_frames(self.opening, failure, begun=begun)
+    def error_frames(self, failure: Failure, sent: Sent) -> list[Frame]:
+        """The frames of a failure that is not part of the session's record, behind what was sent."""
+        return error_frames(self.opening, failure, sent)
 
     async def run(self) -> None:
         """Serve until the last frame is in ``frames``. Cancelled from outside, it aborts (``shutdown``) and still runs
@@ -187,7 +187,7 @@ class Session:
                 self._parser_failed,
             )  # fmt: skip
             start(
-                run_stage, layers.encoder.start(opening), semantic, chunks_in, self._counting(tap("served", "chunk")),
+                run_stage, layers.encoder.start(opening), semantic, chunks_in, self._keeping(tap("served", "chunk")),
                 self._encoder_failed,
             )  # fmt: skip
             start(run_stage, layers.framer.start(opening), chunks, self._frames_in, self._heard(tap("served", "frame")))
@@ -208,12 +208,12 @@ class Session:
 
         return noted
 
-    def _counting(self, tap: Tap) -> Tap:
-        def counted(events: list[Any], causes: list[int], /) -> None:
+    def _keeping(self, tap: Tap) -> Tap:
+        def kept(events: list[Any], causes: list[int], /) -> None:
             tap(events, causes)
-            self._chunks += len(events)
+            self._last_chunk = _last(events, self._last_chunk)
 
-        return counted
+        return kept
 
     def _heard(self, tap: Tap) -> Tap:
         """Frames are what ends a silence: of inputs that give none a client hears nothing."""
@@ -226,18 +226,14 @@ class Session:
 
         return heard
 
-    def _parser_failed(self, error: Exception) -> list[Any]:
+    def _parser_failed(self, error: Exception, _made: list[Any]) -> list[Any]:
         self._stage_failed(self._layers.semantic.id, error)
-        return [*_PARSER_FAILED]
+        return [_PARSER_FAILED, End()]
 
-    def _encoder_failed(self, error: Exception) -> list[Any]:
+    def _encoder_failed(self, error: Exception, made: list[Any]) -> list[Any]:
         # Events that a user's parser put together wrongly: a choice that nobody asked for, a call without a beginning.
         self._stage_failed(self._layers.encoder.id, error)
-        encoder = self._layers.encoder.start(self.opening)
-        if self._chunks:
-            # The stream has begun: then the error is one of its events.
-            fold(encoder, [Tick()])
-        return fold(encoder, _PARSER_FAILED)
+        return error_chunks(self.opening, _PARSER_FAILED, _last(made, self._last_chunk))
 
     def _stage_failed(self, stage: str, error: Exception) -> None:
         log.error("session %s: stage %s raised %s", self.opening.session, stage, type(error).__name__)
@@ -323,10 +319,15 @@ def _nowhere(events: list[Input]) -> list[int]:
     return []
 
 
-_PARSER_FAILED: tuple[Semantic, ...] = (
-    Failure("engine", "The parser of this server failed on the model's output.", "parser_error"),
-    End(),
-)
+def _last(chunks: list[Any], before: Any) -> Any:
+    """The last chunk; a Tick only where there is nothing else."""
+    for chunk in reversed(chunks):
+        if not isinstance(chunk, Tick):
+            return chunk
+    return chunks[-1] if chunks and before is None else before
+
+
+_PARSER_FAILED = Failure("engine", "The parser of this server failed on the model's output.", "parser_error")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Semantic]).decode
 

@@ -4,7 +4,7 @@ position on the wire, for a client that asks for it. The record has none: they a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stages.events import Block, Comment, Frame, Head
 from stages.upstream.frames import is_complete
@@ -32,6 +32,20 @@ class Positions:
         else:
             self._open = (self._open + block.data)[-2:]
         return first
+
+    def behind(self, n: int, frames: Sequence[Frame], *, plain: bool) -> list[Frame]:
+        """Take frames, of which none is a comment, until so many events are whole: those that follow. ``plain``: each
+        is a whole event, so that none needs to be looked at."""
+        if plain:
+            at = min(n - self.n, len(frames))
+            self.n += at
+            return list(frames[at:])
+        for at, frame in enumerate(frames):
+            if self.n == n:
+                return list(frames[at:])
+            if isinstance(frame, Block):
+                self.take(frame)
+        return []
 
     def with_ids(self, frames: Iterable[Frame]) -> list[bytes]:
         """The bytes of frames, without heads; each event has its position as its id, in place of any that it had."""

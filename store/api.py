@@ -186,11 +186,9 @@ class Digest(msgspec.Struct, frozen=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The projection that people query. Times in unix ns or ns; ``message`` is the final message per choice.
-
-    Where another server generates: ``upstream``: its name; ``depth``: what is known of what the model wrote
-    (``tokens``, ``text``, ``verbatim``); ``relayed``: the client got its own response, where the message comes from.
-    """
+    """The projection that people query. Times in unix ns or ns; ``message`` is the final message per choice. Where
+    another server generates: ``upstream``: its name; ``depth``: what is known of what the model wrote (``tokens``,
+    ``text``, ``verbatim``); ``relayed``: the client got its own response, where the message comes from."""
 
     session: str
     opened: int
@@ -282,6 +280,10 @@ class SequenceConflict(StoreError):
     """Other records are already stored at this identity."""
 
 
+class Overtaken(StoreError):
+    """The session's conversation went on since it was looked at."""
+
+
 class BadQuery(StoreError):
     """A condition that is no SQL over the columns of a session."""
 
@@ -307,8 +309,7 @@ class SessionWriter(Protocol):
         ...
 
     def close(self, state: Ended) -> None:
-        """Queue the end: seals what is in the journal and completes the projection. Once; appends after it raise
-        ValueError."""
+        """Queue the end: seals the journal, completes the projection. Once; appends after it raise ValueError."""
         ...
 
     def committed(self) -> Future[None]:
@@ -319,8 +320,10 @@ class SessionWriter(Protocol):
 class EventStore(Protocol):
     """A place that keeps sessions. All methods may be called from any thread; ``writer`` objects from one."""
 
-    def writer(self, opening: Opening, mode: Mode = "full") -> SessionWriter:
-        """Begin to record a session. Raises nothing on a failing store: the writer is then ``incomplete``."""
+    def writer(self, opening: Opening, mode: Mode = "full", known: Collection[str] | None = None) -> SessionWriter:
+        """Begin to record a session. Raises nothing on a failing store: the writer is then ``incomplete``. ``known``:
+        all sessions of its conversation that the caller knows; where these are not all, or not there any more, nothing
+        is recorded, and ``committed`` fails with Overtaken. So of two that know the same one is recorded."""
         ...
 
     def sessions(
@@ -341,10 +344,9 @@ class EventStore(Protocol):
 
     def load(self, session: str, layers: Collection[tuple[str, Layer]] | None = None, *, lazy: bool = False) -> Trace:
         """The whole session, or only these of its layers, by (track, layer): the others are not read, so nothing is
-        known of damage to them. Raises SessionNotFound, CorruptRecord, UnknownSchema.
-
-        ``lazy``: checksums and hash chains are checked now, but the records of derived layers are decoded when they are
-        first asked for, and what does not decode is raised then."""
+        known of damage to them. ``lazy``: checksums and hash chains are checked now, but the records of derived layers
+        are decoded when they are first asked for, and what does not decode is raised then. Raises SessionNotFound,
+        CorruptRecord, UnknownSchema."""
         ...
 
     def opening(self, session: str) -> Opening:
@@ -374,12 +376,10 @@ class EventStore(Protocol):
         self, session: str, track: str, records: Mapping[Layer, Sequence[Record]], verdict: ShadowVerdict | None = None
     ) -> None:
         """Add whole layers to a session that has ended, on a track that no recording writes to. ``verdict``: for a
-        track ``shadow:P``, noted in ``SessionInfo.shadows`` in place of what was noted before.
-
-        A lean session keeps a digest of each layer. Nothing that is there is changed: a layer that is there must be the
-        same. A session counts as ended that is torn or incomplete, too. Raises SessionNotFound, StillOpen,
-        SequenceConflict, StoreUnavailable; ValueError for another track, or records that do not begin at seq 0 or have
-        gaps."""
+        track ``shadow:P``, noted in ``SessionInfo.shadows`` in place of what was noted before. A lean session keeps a
+        digest of each layer. A layer that is there already must be the same. A session counts as ended that is torn or
+        incomplete, too. Raises SessionNotFound, StillOpen, SequenceConflict, StoreUnavailable; ValueError for another
+        track, or records that do not begin at seq 0 or have gaps."""
         ...
 
     def delete(self, session: str) -> None:

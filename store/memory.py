@@ -17,6 +17,7 @@ from store.api import (
     Batch,
     Ended,
     Mode,
+    Overtaken,
     Piece,
     Record,
     SequenceConflict,
@@ -36,6 +37,7 @@ from store.rules import (
     check_attached,
     check_batch,
     check_ended,
+    check_known,
     fresh,
     kept,
     not_found,
@@ -99,7 +101,7 @@ class _Held:
 class MemoryWriter:
     """See SessionWriter. Everything is done at once, in the caller's thread."""
 
-    def __init__(self, store: MemoryStore, opening: Opening, mode: Mode) -> None:
+    def __init__(self, store: MemoryStore, opening: Opening, mode: Mode, known: Collection[str] | None = None) -> None:
         self._store = store
         self._opening = opening
         self._mode: Mode = mode
@@ -108,13 +110,14 @@ class MemoryWriter:
         self._closed = False
         self._held: _Held | None = None
         try:
-            self._held = store.begin(opening, mode)
+            self._held = store.begin(opening, mode, known)
         except StoreError as error:
             self._lose(error)
 
     def _lose(self, error: StoreError) -> None:
         self._lost = error
-        self._store.counters.add(failures=1)
+        if not isinstance(error, Overtaken):
+            self._store.counters.add(failures=1)
         if self._held is not None:
             self._held.live = False
             if self._held.state == "open":
@@ -207,10 +210,15 @@ class MemoryStore:
         if self._closed:
             raise StoreUnavailable("the store is closed; nothing more is recorded.")
 
-    def begin(self, opening: Opening, mode: Mode) -> _Held:
-        """The session to write to. Raises SequenceConflict, StoreUnavailable."""
+    def begin(self, opening: Opening, mode: Mode, known: Collection[str] | None) -> _Held:
+        """The session to write to. Raises SequenceConflict, Overtaken, StoreUnavailable."""
         with self.lock:
             self.check_open()
+            if known is not None:
+                of = opening.conversation
+                check_known(
+                    opening, known, [name for name, held in self._sessions.items() if held.opening.conversation == of]
+                )
             held = self._sessions.get(opening.session)
             if held is None:
                 held = self._sessions[opening.session] = _Held(opening, mode)
@@ -219,9 +227,9 @@ class MemoryStore:
                 raise SequenceConflict(f"session {opening.session} is in the store; give the new one an id of its own.")
             return held
 
-    def writer(self, opening: Opening, mode: Mode = "full") -> MemoryWriter:
+    def writer(self, opening: Opening, mode: Mode = "full", known: Collection[str] | None = None) -> MemoryWriter:
         """See EventStore."""
-        return MemoryWriter(self, opening, mode)
+        return MemoryWriter(self, opening, mode, known)
 
     def save(self, traces: Iterable[Trace]) -> int:
         """See EventStore."""

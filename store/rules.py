@@ -9,11 +9,13 @@ from typing import TypeAlias, TypedDict, TypeVar
 import msgspec
 
 from stages.events import LAYERS, Layer
+from stages.opening import Opening
 from store.api import (
     SHADOW,
     Batch,
     Digest,
     Mode,
+    Overtaken,
     Record,
     SequenceConflict,
     SessionInfo,
@@ -104,6 +106,12 @@ def check_ended(info: SessionInfo) -> None:
     """Raises StillOpen."""
     if info.state == "open":
         raise StillOpen(f"session {info.session} is still being recorded; wait for its end.")
+
+
+def check_known(opening: Opening, known: Collection[str], there: Collection[str]) -> None:
+    """See ``EventStore.writer``. ``there``: the sessions of its conversation. Raises Overtaken."""
+    if {*known} != {*there} - {opening.session}:
+        raise Overtaken(f"session {opening.session}: its conversation {opening.conversation} went on meanwhile.")
 
 
 def noted(info: SessionInfo, rules: Mapping[str, int], errors: int) -> SessionInfo:

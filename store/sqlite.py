@@ -23,7 +23,6 @@ from sqlite_utils import Database
 
 from stages.events import Layer
 from stages.opening import Opening
-from store import block
 from store.api import (
     ENDED,
     CorruptRecord,
@@ -42,8 +41,8 @@ from store.query import matching
 from store.rules import Counters, Key, check_attached, kept, not_found, noted
 from store.sqlite_commit import Committer, identity
 from store.sqlite_rows import Stored, load_layers, load_opening, read_layer, select_sessions, update_row
-from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, unavailable
-from store.sqlite_settle import project, sweep, transaction
+from store.sqlite_schema import SQLITE_ERRORS, Durability, connect, is_outdated, unavailable
+from store.sqlite_settle import project, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, SqliteWriter
 from store.watch import Watchers
 
@@ -57,9 +56,10 @@ class SqliteStore:
     """See EventStore. Reads see what is committed: ``flush`` first to see all that was appended.
 
     ``durability``: ``full`` survives a power cut, ``normal`` a killed process. ``create``: make the file if it is
-    missing. ``window_s``: how long a record waits for company before its commit. ``busy_s``: how long to wait for
-    another process's lock. ``queue_bytes``: what may wait to be written; beyond it sessions are dropped, whole from
-    there on. ``on_commit``: called after each commit, in the writer thread, with what became durable.
+    missing, and migrate one of an older layout; else that is read as it is, and migrated when something is written.
+    ``window_s``: how long a record waits for company before its commit. ``busy_s``: how long to wait for another
+    process's lock. ``queue_bytes``: what may wait to be written; beyond it sessions are dropped, whole from there on.
+    ``on_commit``: called after each commit, in the writer thread, with what became durable.
     """
 
     def __init__(
@@ -77,7 +77,6 @@ class SqliteStore:
         self._path: str = os.path.abspath(os.fspath(path))
         self._busy_s = busy_s
         conn = connect(self._path, create=create, busy_s=busy_s, durability=durability)
-        sweep(conn, self._path, block.Packer())
         self._counters = Counters()
         self._watchers = Watchers()
         self._queue = Queue(queue_bytes, window_s, 256 << 10)
@@ -108,10 +107,10 @@ class SqliteStore:
                 self._thread = threading.Thread(target=self._committer.run, name="playhead-store", daemon=True)
                 self._thread.start()
 
-    def writer(self, opening: Opening, mode: Mode = "full") -> SqliteWriter:
+    def writer(self, opening: Opening, mode: Mode = "full", known: Collection[str] | None = None) -> SqliteWriter:
         """See EventStore. Recording a session that is there already is allowed where all that comes is equal."""
         self._start()
-        return SqliteWriter(Session(opening, mode), self._queue, self._counters, self._committer.drop)
+        return SqliteWriter(Session(opening, mode, known), self._queue, self._counters, self._committer.drop)
 
     def _call(self, call: Callable[[], T] | None) -> Future[T]:
         self._start()
@@ -223,7 +222,7 @@ class SqliteStore:
         if self._closed:
             raise StoreUnavailable(f"{self._path}: the store is closed.")
         there = identity(self._path)
-        if self._reader is not None and self._reader_of != there:
+        if self._reader is not None and (self._reader_of != there or is_outdated(self._reader)):
             self._reader.close()
             self._reader = None
         if self._reader is None:

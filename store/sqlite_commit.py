@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from store.api import State, StoreError, StoreUnavailable
+from store import block
+from store.api import Overtaken, State, StoreError, StoreUnavailable
 from store.lease import Lease
 from store.rules import Counters
 from store.sqlite_record import Recording
 from store.sqlite_rows import Stored, select_sessions
-from store.sqlite_schema import Durability, connect, unavailable
-from store.sqlite_settle import is_torn, settle, transaction
+from store.sqlite_schema import Durability, connect, is_older, unavailable
+from store.sqlite_settle import is_torn, settle, sweep, transaction
 from store.sqlite_writer import CommitHook, Item, Queue, Session, log
 from store.watch import Watchers
 
@@ -38,9 +39,16 @@ class Committer:
         durability: Durability, hook: CommitHook | None, let_go: Callable[[], None], watchers: Watchers,
     ) -> None:  # fmt: skip
         """``conn``: a connection to the store at ``path``, which is the committer's from now on. ``let_go``: closes the
-        others that this process has to it."""
+        others that this process has to it.
+
+        What dead writers left there is put in order; not in tables of an older layout, before something is written."""
         self._path = path
-        self._conn: sqlite3.Connection | None = conn
+        self._conn: sqlite3.Connection | None = None
+        if is_older(conn):
+            conn.close()
+        else:
+            self._conn = conn
+            sweep(conn, path, block.Packer())
         self._identity = identity(path)
         self._queue = queue
         self._counters = counters
@@ -160,8 +168,9 @@ class Committer:
         self.recording.committed()
         self._log = self._identity, identity(f"{self._path}-wal")
         for session, error in refused:
-            self._counters.add(failures=1)
-            self._report(error)
+            if not isinstance(error, Overtaken):
+                self._counters.add(failures=1)
+                self._report(error)
             self._kill(session, error, settled=session.attached)
         kept = [item for item in items if item.n]
         self._counters.add(
@@ -205,6 +214,7 @@ class Committer:
         if self._conn is None:
             self.check_place()
             self._conn = connect(self._path, create=True, busy_s=self._busy_s, durability=self._durability)
+            sweep(self._conn, self._path, self.recording.squeeze)
             self._identity = identity(self._path)
         conn = self._conn
         if self._lease is None:

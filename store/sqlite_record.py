@@ -10,7 +10,7 @@ import msgspec
 
 from store import block, codec, opening
 from store.api import ENDED, CorruptRecord, Record, Rows, SequenceConflict, ShadowVerdict, State, StoreError, Trace
-from store.rules import Key, attached, check_ended, fresh, saved_info, stored_in
+from store.rules import Key, attached, check_ended, check_known, fresh, saved_info, stored_in
 from store.sqlite_rows import (
     Stored,
     blobs_of,
@@ -132,9 +132,20 @@ class Recording:
         if name in self.live or (there and there[0].info.state == "open" and not is_torn(self._path, there[0])):
             session.attached = True
             raise SequenceConflict(f"session {name} is being recorded already; give the new one an id of its own.")
+        self._check_known(conn, session)
         if there:
             self._attach(conn, session, there[0])
         self.live[name] = session
+
+    def _check_known(self, conn: sqlite3.Connection, session: Session) -> None:
+        """No other process writes meanwhile. Raises Overtaken."""
+        if session.known is None:
+            return
+        conversation = session.opening.conversation
+        rows = conn.execute("SELECT session FROM sessions WHERE conversation=?", (conversation,))
+        # Those that begin in this transaction have no row yet.
+        begun = {name for name, other in self.live.items() if other.opening.conversation == conversation}
+        check_known(session.opening, session.known, begun.union(name for (name,) in rows))
 
     def _attach(self, conn: sqlite3.Connection, session: Session, there: Stored) -> None:
         name = session.opening.session

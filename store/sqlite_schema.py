@@ -88,11 +88,13 @@ def conversations(db: Database) -> None:
 
 
 def connect(path: str, *, create: bool, busy_s: float, durability: Durability) -> sqlite3.Connection:
-    """Open ``path``, and make the tables where there are none. Any thread may use the result, one at a time.
+    """Open ``path``. Any thread may use the result, one at a time.
+
+    ``create``: make the tables where there are none, and bring older ones to this layout. Else the file is left as it
+    is: older tables can be read as if they were of this layout, and not written (see ``is_older``).
 
     Raises StoreUnavailable (a folder, another kind of file, read-only, locked; missing or empty where ``create`` is
-    false),
-    UnknownSchema (tables of a newer Playhead).
+    false), UnknownSchema (tables of a newer Playhead).
     """
     _check_file(path, create)
     conn: sqlite3.Connection | None = None
@@ -132,8 +134,13 @@ def _pragma(conn: sqlite3.Connection, name: str) -> int:
 def _prepare(path: str, conn: sqlite3.Connection, create: bool) -> None:
     if _is_store(path, conn):
         return
-    if not create and not _pragma(conn, "schema_version"):
-        raise StoreUnavailable(f"{path} is empty, not a Playhead store; check the name, or restore it from a backup.")
+    if not create:
+        if not _pragma(conn, "schema_version"):
+            raise StoreUnavailable(
+                f"{path} is empty, not a Playhead store; check the name, or restore it from a backup."
+            )
+        _raise_layout(conn)
+        return
     conn.execute("PRAGMA journal_mode=WAL")
     # One process at a time makes the tables; the others find them made.
     conn.execute("BEGIN IMMEDIATE")
@@ -142,6 +149,36 @@ def _prepare(path: str, conn: sqlite3.Connection, create: bool) -> None:
         conn.execute(f"PRAGMA application_id={APPLICATION}")
         conn.execute(f"PRAGMA user_version={LAYOUT}")
     conn.execute("COMMIT")
+
+
+def _raise_layout(conn: sqlite3.Connection) -> None:
+    """Put a view in front of the older table, which has what later layouts have added, as a migration would give it.
+    It is this connection's own: nothing of it is in the file."""
+    conn.execute("PRAGMA temp_store=MEMORY")
+    there = _columns(conn)
+    made = Database(memory=True)
+    try:
+        migrations.apply(made)
+        added = {name: default for name, default in _columns(made.conn).items() if name not in there}
+    finally:
+        made.close()
+    columns = (*there, *(f"{default or 'NULL'} AS {name}" for name, default in added.items()))
+    conn.execute(f"CREATE TEMP VIEW sessions AS SELECT {', '.join(columns)} FROM main.sessions")
+
+
+def _columns(conn: sqlite3.Connection) -> dict[str, str | None]:
+    """Of the table of sessions: their defaults, as SQL."""
+    return {name: default for _, name, _, _, default, _ in conn.execute("PRAGMA main.table_info(sessions)")}
+
+
+def is_older(conn: sqlite3.Connection) -> bool:
+    """The connection reads tables of an older layout through a view."""
+    return conn.execute("SELECT 1 FROM temp.sqlite_master WHERE name='sessions'").fetchone() is not None
+
+
+def is_outdated(conn: sqlite3.Connection) -> bool:
+    """It does, and they have been migrated since."""
+    return is_older(conn) and _pragma(conn, "user_version") == LAYOUT
 
 
 def _is_store(path: str, conn: sqlite3.Connection) -> bool:

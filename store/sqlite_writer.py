@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from itertools import chain, repeat
 from typing import Any, Literal, TypeAlias
@@ -14,7 +14,7 @@ import msgspec
 
 from stages.opening import Opening
 from store import block, codec
-from store.api import Batch, Ended, Mode, StoreError, StoreUnavailable
+from store.api import Batch, Ended, Mode, Overtaken, StoreError, StoreUnavailable
 from store.projection import Projection
 from store.rules import Counters, Key, check_batch
 
@@ -59,13 +59,15 @@ class Session:
     """A session in the writer thread. ``row``: of the sessions table, 0 before it is there."""
 
     __slots__ = (
-        "attached", "dead", "digests", "ending", "layers", "lost", "mode", "opening", "projection", "row", "shut",
-        "spoiled",
+        "attached", "dead", "digests", "ending", "known", "layers", "lost", "mode", "opening", "projection", "row",
+        "shut", "spoiled",
     )  # fmt: skip
 
-    def __init__(self, opening: Opening, mode: Mode) -> None:
+    def __init__(self, opening: Opening, mode: Mode, known: Collection[str] | None = None) -> None:
         self.opening = opening
         self.mode: Mode = mode
+        self.known = known
+        """See ``EventStore.writer``."""
         self.row = 0
         self.layers: dict[Key, LayerState] = {}
         self.digests: dict[Key, codec.RollingDigest] = {}
@@ -295,7 +297,8 @@ class SqliteWriter:
         if not n:
             return
         if self._session.lost is not None:
-            self._counters.add(lost_records=n)
+            if not isinstance(self._session.lost, Overtaken):
+                self._counters.add(lost_records=n)
             return
         # Copies: the lists are the caller's.
         part: Part = batch.at, tuple(events), tuple(causes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 from itertools import groupby
@@ -37,10 +37,12 @@ from stages.events import (
     ToldInput,
     Usage,
 )
-from stages.opening import Opening, UpstreamFacts
+from stages.opening import Ask, Opening, UpstreamFacts
 from store.api import SHADOW, Record, SessionInfo, Trace
 
 _LONGEST = 200
+_NAMED = 5
+"""Names of tools that are shown of a list."""
 
 
 def show_session(console: Console, found: Trace, layer: Layer | None) -> None:
@@ -69,6 +71,12 @@ def describe(console: Console, found: Trace) -> None:
             console.print(Text(line))
     if found.opening.conversation:
         console.print(Text(_conversation(found.opening)))
+    wanted = ", ".join(_wanted(found.opening.ask))
+    if wanted:
+        held = (
+            "a grammar held the output to it" if found.opening.ask.constrained else "no grammar of ours held it to that"
+        )
+        console.print(Text(f"asked for: {wanted}; {held}"))
     console.print(Text("stages: " + "  ".join(f"{k}={v}" for k, v in found.opening.stages.items()), "dim"))
     if info.validated:
         console.print(Text("rules: " + (_rules(info) or "none broken"), "yellow" if info.rules else "green"))
@@ -87,6 +95,25 @@ def _conversation(opening: Opening) -> str:
     """The stored conversation that a session belongs to, and what was done to it."""
     line = f"conversation: {opening.conversation}"
     return line if opening.answers else plain(f"{line}  done to it: {opening.request.decode('utf-8', 'replace')}")
+
+
+def _wanted(ask: Ask) -> Iterator[str]:
+    """What the request asked of the form of the output."""
+    if ask.tool_choice != "none" and ask.tools:
+        if ask.function is not None:
+            yield f"a call of {_names([ask.function])}"
+        elif ask.tool_choice == "required":
+            yield f"a call{f' of {_names(ask.allowed)}' if ask.allowed else ''}"
+        strict = [tool.name for tool in ask.tools if tool.strict]
+        if strict:
+            yield f"arguments by the schema (strict) of {_names(strict)}"
+    if ask.answer is not None:
+        yield "content by a JSON schema" if ask.answer else "a JSON object as content"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return plain(f"{', '.join(name[:64] for name in names[:_NAMED])}{more}")
 
 
 def _rules(info: SessionInfo) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack
 from functools import partial
+from typing import NamedTuple
 
 import anyio.to_thread
 import msgspec
@@ -31,10 +31,11 @@ from pipeline.http.host import (
 from pipeline.http.incoming import require_json, understood
 from pipeline.http.plans import Plan
 from pipeline.http.serve import read_body
-from pipeline.recorder import Recorder
+from pipeline.recorder import Recorder, SessionRecorder
 from pipeline.session import Session, stop_watch
 from replay.resolve import resolve
 from stages import catalog
+from stages.catalog import Layers
 from stages.constraint import Constraint, constraint_of
 from stages.errors import RequestError, StagesError
 from stages.events import Input, Semantic
@@ -54,6 +55,16 @@ RAW = "plain"
 """The parser of completions."""
 MAX_NOTED = 100
 """Names of ignored fields that are remembered; who sends more than that makes them up."""
+
+
+class _Opened(NamedTuple):
+    """A session that the engine knows nothing of yet."""
+
+    opening: Opening
+    layers: Layers
+    plan: Plan
+    constraint: Constraint | None
+    recorder: SessionRecorder
 
 
 class Server(Host):
@@ -78,8 +89,12 @@ class Server(Host):
         """See Host."""
         return self.parser if name == self.parser_name else None
 
-    def session(self, protocol: str, plan: Plan, body: bytes, conversation: str = "") -> Session:
-        """Open a session: from here on everything is recorded. ``conversation``: the stored one that it belongs to."""
+    def session(self, protocol: str, plan: Plan, body: bytes) -> Session:
+        """Open a session: from here on everything is recorded."""
+        return self._started(self._opened(protocol, plan, body, responses.ALONE))
+
+    def _opened(self, protocol: str, plan: Plan, body: bytes, turn: responses.Turn) -> _Opened:
+        """A session whose recording has begun, and nothing else."""
         session_id, opened = ids.new_session_id(), ids.unix_ns()
         # A completion is the model's text as it wrote it.
         name, parser = (RAW, None) if protocol == "completions" else (self.parser_name, self.parser)
@@ -99,16 +114,30 @@ class Server(Host):
             calls=self.config.calls,
             engine=self.engine.facts,
             tokenizer=self.engine.tokenizer,
-            conversation=conversation,
+            conversation=turn.conversation,
         )
         layers = catalog.layers(opening, parser)
         opening = msgspec.structs.replace(opening, stages=catalog.stage_ids(layers))
-        recorder = self.recorder.open(opening, elapsed)
-        stream = self.engine.submit(_wanted(session_id, plan, constraint, stop_watch(opening, layers)))
-        return Session(
+        return _Opened(opening, layers, plan, constraint, self.recorder.open(opening, elapsed, turn.known))
+
+    async def _alone(self, opened: _Opened, conversation: str) -> None:
+        try:
+            await responses.alone(opened.recorder, conversation)
+        except BaseException:  # whatever ended the wait: nobody else would end the session
+            opened.recorder.close("aborted")
+            raise
+
+    def _started(self, opened: _Opened) -> Session:
+        opening, layers, plan, constraint, recorder = opened
+        stream = self.engine.submit(_wanted(opening.session, plan, constraint, stop_watch(opening, layers)))
+        session = Session(
             opening, layers, stream, recorder, commit_after=self.config.commit_after,
             keep_alive=self.config.keep_alive if plan.keep_alive is None else plan.keep_alive,
         )  # fmt: skip
+        if self.live.closing:
+            # It was opened before.
+            session.abort("shutdown")
+        return session
 
     def _constraint(self, protocol: str, plan: Plan, parser: Stage[Input, Semantic]) -> Constraint | None:
         """What the engine is to hold the output to. With forced tokens, or a parser that is none of ours: nothing."""
@@ -128,38 +157,35 @@ class Server(Host):
 
     async def generate(self, protocol: str, scope: Scope, receive: Receive, send: Send) -> None:
         """POST to a protocol's path."""
-        request = Request(scope)
-        async with AsyncExitStack() as held:
-            try:
-                require_json(request)
-                body = await read_body(receive, self.config.max_body, self.config.body_timeout)
-                if body is None:
-                    return
-                wish = self.wish(scope)
-                turn = responses.ALONE
-                if protocol == "responses":
-                    turn = await held.enter_async_context(responses.turn(self.state, body))
-                plan = await self._plan(protocol, body, turn)
-                self._note(plan.ignored)
-            except RequestError as error:
-                await error_response(error, protocol)(scope, receive, send)
+        try:
+            require_json(Request(scope))
+            body = await read_body(receive, self.config.max_body, self.config.body_timeout)
+            if body is None:
                 return
-            except (StoreError, StagesError) as error:
-                await responses.unreadable(error)(scope, receive, send)
-                return
+            wish = self.wish(scope)
+            turn = await responses.turn(self.state, body) if protocol == "responses" else responses.ALONE
+            plan = await self._plan(protocol, body, turn)
+            self._note(plan.ignored)
             refused = self.refused(protocol)
             if refused is not None:
                 await refused(scope, receive, send)
                 return
-            session = self.session(protocol, plan, body, turn.conversation)
-            # Without a word to the event loop the session is live, and its conversation its own.
-            await held.aclose()
-            if turn.background:
-                self.launch(session)
-                answer = await responses.begun(self, session, wish)
-                await answer(scope, receive, send)
-            else:
-                await self.serve(session, scope, receive, send, wish=wish)
+            opened = self._opened(protocol, plan, body, turn)
+            if turn.known is not None:
+                await self._alone(opened, turn.conversation)
+        except RequestError as error:
+            await error_response(error, protocol)(scope, receive, send)
+            return
+        except (StoreError, StagesError) as error:
+            await responses.unreadable(error)(scope, receive, send)
+            return
+        session = self._started(opened)
+        if turn.background:
+            self.launch(session)
+            answer = await responses.begun(self, session, wish)
+            await answer(scope, receive, send)
+        else:
+            await self.serve(session, scope, receive, send, wish=wish)
 
     async def _plan(self, protocol: str, body: bytes, turn: responses.Turn) -> Plan:
         understand = partial(

@@ -34,6 +34,7 @@ from stages import catalog
 from stages.catalog import protocol_at
 from stages.errors import RequestError
 from stages.events import ErrorChunk, FailureKind, Input, Semantic
+from stages.protocols import anthropic
 from stages.sse import ids_of
 from stages.stage import Stage
 
@@ -156,7 +157,7 @@ def failure_response(kind: FailureKind, message: str, code: str | None = None, p
 
 def _chunk_response(chunk: ErrorChunk, status: int, protocol: str) -> Response:
     number = ids.new_request_id()
-    body = {**chunk.body, "request_id": number} if protocol == "messages" else chunk.body
+    body = anthropic.error_body(chunk, status, number) if protocol == "messages" else chunk.body
     return json_response(body, status, {**dict.fromkeys(ids_of(protocol), number), **dict(chunk.headers)})
 
 

@@ -9,10 +9,15 @@ from typing import Protocol
 import anyio
 
 from pipeline import channels
+from pipeline.failing import Sent
 from pipeline.recorder import SessionRecorder
 from pipeline.session import AbortBy
 from stages.events import Failure, Frame, Input
 from stages.opening import Opening
+
+LAG = 2.0
+"""Seconds within which another process has on record what it told its clients; a session that is not on record is
+waited for, so long after it began. See docs/resume.md."""
 
 
 class Session(Protocol):
@@ -71,8 +76,8 @@ class Session(Protocol):
         """End it. Idempotent."""
         ...
 
-    def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
-        """The frames of a failure that is not part of the record. ``begun``: a head has been sent."""
+    def error_frames(self, failure: Failure, sent: Sent) -> list[Frame]:
+        """The frames of a failure that is not part of the record, behind what was sent."""
         ...
 
 

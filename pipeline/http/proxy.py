@@ -7,7 +7,7 @@ then make the response. Everything else passes as it is, and is not recorded.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
@@ -23,7 +23,7 @@ from pipeline.config import Config
 from pipeline.engines.base import SHUTDOWN
 from pipeline.http import proxy_state, responses, streams
 from pipeline.http.connection import link_of
-from pipeline.http.host import Host, crashed, http_exception, json_response, middleware
+from pipeline.http.host import Host, crashed, error_response, http_exception, json_response, middleware
 from pipeline.http.serve import FrameWriter, read_body
 from pipeline.http.wishes import without_wishes
 from pipeline.recorder import Recorder
@@ -48,6 +48,7 @@ PROTOCOLS = {entry.path.removeprefix("/v1"): name for name, entry in catalog.PRO
 """What a path ends in → the protocol of the session that a POST to it is."""
 PATHS = "/health, /metrics and /v1/streams/ID are Playhead's own; everything else is the upstream's."
 _KINDS: dict[int, FailureKind] = {404: "not_found", 413: "too_large", 408: "timeout"}
+_CONFLICT = 409
 
 
 def protocol_of(method: str, path: str) -> str | None:
@@ -101,6 +102,10 @@ class Proxy(Host):
             if not isinstance(error, RequestError):
                 await responses.unreadable(error)(scope, receive, send)
                 return
+            if error.status == _CONFLICT:
+                # What is stored here says so, and no upstream does: there is no kind for it.
+                await error_response(error, protocol or catalog.protocol_at(path))(scope, receive, send)
+                return
             refusal = ErrorInput(_KINDS.get(error.status, "bad_request"), error.message, error.code, error.param)
             await _answer(refusal, protocol or catalog.protocol_at(path), send)
 
@@ -116,31 +121,38 @@ class Proxy(Host):
                 param="model", code="model_not_found", status=404,
             )  # fmt: skip
         wish = self.wish(scope)
-        async with AsyncExitStack() as held:
-            turn = await self._turn(held, protocol, upstreams[0].settings, body)
-            request = Request(protocol, scope["path"], _target(scope), _headers(scope), body, model, turn)
-            opened = await self._sessions.open(request, upstreams, receive)
-            session = opened.session
-            if isinstance(session, MadeSession):
-                send = _with_limits(send, session.upstream)
-            if turn is not None and turn.background and isinstance(session, MadeSession):
-                self.launch(session, opened.shadows)
-                await held.aclose()
-                answer = await responses.begun(self, session, wish)
-                await answer(scope, receive, send)
-            else:
-                await self.serve(session, scope, receive, send, opened.shadows, wish)
+        turn = await self._turn(protocol, upstreams[0].settings, body)
+        request = Request(protocol, scope["path"], _target(scope), _headers(scope), body, model, turn)
+        opened = await self._sessions.open(request, upstreams, receive)
+        session = opened.session
+        if isinstance(session, MadeSession):
+            send = _with_limits(send, session.upstream)
+            if turn is not None and turn.known is not None:
+                await self._alone(session, turn.conversation)
+        if turn is not None and turn.background and isinstance(session, MadeSession):
+            self.launch(session, opened.shadows)
+            answer = await responses.begun(self, session, wish)
+            await answer(scope, receive, send)
+        else:
+            await self.serve(session, scope, receive, send, opened.shadows, wish)
 
-    async def _turn(
-        self, held: AsyncExitStack, protocol: str, settings: UpstreamSettings, body: bytes
-    ) -> responses.Turn | None:
+    async def _alone(self, session: MadeSession, conversation: str) -> None:
+        """See ``responses.alone``. What is refused comes to its end without a client: an upstream may be at work."""
+        try:
+            await responses.alone(session.recorder, conversation)
+        except BaseException:  # whatever ended the wait: nobody else would end the session
+            session.abort("cancel")
+            self.launch(session)
+            raise
+
+    async def _turn(self, protocol: str, settings: UpstreamSettings, body: bytes) -> responses.Turn | None:
         """What a request goes on from, where our stages make its response; the upstream knows nothing of that. None:
         it goes on from something that is not stored here, of an upstream that may have it. Raises RequestError."""
         spoken = protocol in settings.protocols
         if protocol != "responses" or (spoken and settings.parser is None):
             return responses.ALONE
         try:
-            return await held.enter_async_context(responses.turn(self.state, body))
+            return await responses.turn(self.state, body)
         except RequestError:
             if spoken:
                 return None

@@ -15,15 +15,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pipeline.failing import error_frames
+from pipeline.failing import Sent, error_frames
 from stages import catalog
 from stages.errors import RequestError, StagesError
-from stages.events import AbortInput, End, ErrorInput, Frame, Head, Input, Semantic, UsageInput
+from stages.events import AbortInput, Block, End, ErrorInput, Frame, Head, Input, Semantic, UsageInput
 from stages.opening import Opening
 from stages.stage import Machine, Stage
 from stages.upstream.frames import is_encoded
 from stages.upstream.relay import RELAY
-from store.api import ENDED, EventStore, State
+from store.api import ENDED, EventStore, Piece, Rows, State
 from store.rules import Key
 
 Own: TypeAlias = Callable[[str], "Stage[Input, Semantic] | None"]
@@ -32,6 +32,9 @@ Own: TypeAlias = Callable[[str], "Stage[Input, Semantic] | None"]
 SERVED: Key = ("served", "frame")
 FACTS: Key = ("input", "engine")
 THEIRS: Key = ("upstream", "frame")
+
+PIECE = 256
+"""Frames that are read at once."""
 
 _TORN = ErrorInput(
     "engine", "The server was interrupted while it generated this response; nothing follows.", "interrupted"
@@ -55,7 +58,8 @@ class Reading:
 
     ``tail``: what comes from now on is not of the record, but says how it ended; ``over``: nothing more comes;
     ``broken``: then the response is not whole, and cannot say so; ``lost``: to be set where it is known that nothing
-    more of the session will be stored.
+    more of the session will be stored; ``sent``: what was read, as far as an error behind it must know; ``plain``: its
+    blocks are whole events.
     """
 
     def __init__(self, store: EventStore, session: str, own: Own) -> None:
@@ -64,21 +68,24 @@ class Reading:
         self._store = store
         self.opening = store.opening(session)
         self._own = own
+        self.plain = not _relayed(self.opening)
         self._next = 0
-        self._seen = hashlib.sha256()
         self._count = 0
+        self.sent = Sent()
         self._encoded = False
         self._fold: _Fold | None = None
         self.tail = self.over = self.broken = self.lost = False
         if store.read(session, *SERVED, about=1).mode == "lean":
             self._fold = _Fold(self.opening, own)
 
-    def read(self) -> list[Frame]:
-        """The next frames; none where no more are there yet, or ``over``. Raises what a store raises."""
+    def read(self, about: int = PIECE) -> list[Frame]:
+        """The next frames, ``about`` so many; none where no more are there yet, or ``over``. Raises what a store
+        raises."""
         while not self.over:
-            frames, state = self._frames()
+            frames, state = self._frames(about)
             if frames:
                 self._count += len(frames)
+                self._note(frames)
                 if isinstance(frames[0], Head):
                     self._encoded = is_encoded(frames[0].headers)
                 return frames
@@ -86,17 +93,23 @@ class Reading:
                 break
         return []
 
-    def _frames(self) -> tuple[list[Frame], State]:
+    def _note(self, frames: list[Frame]) -> None:
+        if self.plain and self.opening.protocol != "messages":
+            # Their errors follow from the last event: the others, of which there may be many, need not be looked at.
+            last = next((frame for frame in reversed(frames) if isinstance(frame, Block)), None)
+            frames = [frame for frame in (frames[0], last) if frame is not None]
+        self.sent.take(frames)
+
+    def _frames(self, about: int) -> tuple[list[Frame], State]:
         key = SERVED if self._fold is None else self._fold.key
-        piece = self._store.read(self.opening.session, *key, self._next)
-        events: list[Any] = [record.event for record in piece.records]
+        piece = self._store.read(self.opening.session, *key, self._next, about=about)
+        events = _events(piece)
         self._next += len(events)
         state: State = "incomplete" if self.lost and piece.state == "open" else piece.state
         if self._fold is None:
             frames: list[Frame] = events
             if not frames and state != "open":
                 return self._recorded_ends(state), state
-            self._seen.update(b"".join(map(_encode, frames)))
             return frames, state
         try:
             if events:
@@ -115,11 +128,23 @@ class Reading:
             return []
         try:
             # The facts are read from the beginning, so that the stages come to where they stood.
-            self._fold = _Fold(self.opening, self._own, behind=self._count, seen=self._seen.digest())
+            self._fold = _Fold(self.opening, self._own, behind=self._count, seen=self._digest())
         except RequestError:
             return self._honest_end(state)
         self._next = 0
         return []
+
+    def _digest(self) -> bytes:
+        """Of the frames that were read: most sessions end without anybody having to know."""
+        seen, count = hashlib.sha256(), 0
+        while count < self._count:
+            piece = self._store.read(self.opening.session, *SERVED, count)
+            events = _events(piece)[: self._count - count]
+            if not events:
+                break
+            seen.update(b"".join(map(_encode, events)))
+            count += len(events)
+        return seen.digest()
 
     def _derived_ends(self, fold: _Fold, state: State) -> list[Frame]:
         """All that was recorded of the facts was read: what follows."""
@@ -162,7 +187,12 @@ class Reading:
         """What the stages cannot say, as they stood."""
         self.over = self.tail = True
         self.broken = self._encoded
-        return [] if self._encoded else error_frames(self.opening, _ENDS.get(state, _FAILED), begun=self._count > 0)
+        return [] if self._encoded else error_frames(self.opening, _ENDS.get(state, _FAILED), self.sent)
+
+
+def _events(piece: Piece) -> list[Any]:
+    records = piece.records
+    return records.events if isinstance(records, Rows) else [record.event for record in records]
 
 
 def _is_told(last: Input | None) -> bool:

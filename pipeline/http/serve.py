@@ -13,6 +13,7 @@ import anyio
 from starlette.types import Message, Receive, Send
 
 from pipeline import channels
+from pipeline.failing import Sent
 from pipeline.http.connection import Link
 from pipeline.http.live import Held, Session
 from pipeline.http.wishes import PLAIN, Wish
@@ -280,6 +281,7 @@ def _log(session: Session, writer: FrameWriter | None) -> None:
 
 async def _write_frames(session: Session, client: _Client, writer: FrameWriter, stall: Stall) -> None:
     held: list[Frame] = []
+    sent = Sent()
     async with session.frames as frames:
         with contextlib.suppress(anyio.EndOfStream):
             while True:
@@ -289,10 +291,12 @@ async def _write_frames(session: Session, client: _Client, writer: FrameWriter, 
                     # The last frames leave only after everything before them is on disk.
                     held += batch
                 else:
+                    if session.recorder.strict:
+                        sent.take(batch)
                     await _write(client, writer, batch, stall)
     if session.recorder.strict:
         # There may be none: a response that another server has ended without a word.
-        last = held if writer.gone else await _when_durable(session, held, writer.seq > 0)
+        last = held if writer.gone else await _when_durable(session, held, sent)
         if last:
             await _write(client, writer, last, stall)
     if writer.seq and not writer.gone:
@@ -302,13 +306,13 @@ async def _write_frames(session: Session, client: _Client, writer: FrameWriter, 
             await writer.drop()
 
 
-async def _when_durable(session: Session, held: list[Frame], begun: bool) -> list[Frame]:
+async def _when_durable(session: Session, held: list[Frame], sent: Sent) -> list[Frame]:
     """The last frames of a strict session once all is committed; an error in their place where it cannot be."""
     try:
         await session.recorder.committed()
     except StoreError:
         failure = Failure("overloaded", "The session could not be recorded, and this server must.", "store_unavailable")
-        return session.error_frames(failure, begun=begun)
+        return session.error_frames(failure, sent)
     return held
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from math import inf
 from typing import TypeVar
 
@@ -22,13 +23,14 @@ from pipeline.engines.stream import waker
 from pipeline.failing import error_frames
 from pipeline.http.connection import link_of
 from pipeline.http.host import Host, error_response, failure_response
-from pipeline.http.live import Held
-from pipeline.http.reading import SERVED, Reading
+from pipeline.http.live import LAG, Held
+from pipeline.http.reading import PIECE, SERVED, Reading
 from pipeline.http.serve import FrameWriter
 from pipeline.http.wishes import START, Place, place_of
+from pipeline.ids import is_new
 from stages import catalog
 from stages.errors import RequestError
-from stages.events import Block, Comment, Failure, Frame, Head
+from stages.events import Comment, Failure, Frame, Head
 from stages.positions import Positions
 from stages.upstream.frames import is_encoded, is_event_stream
 from store.api import EventStore, SessionNotFound, StoreError
@@ -39,6 +41,8 @@ T = TypeVar("T")
 PATH = "/v1/streams/{id}"
 POLL = 0.25
 """Seconds between two looks at a session that another process writes."""
+SOON = 0.05
+"""The same, while what a client has got from there already is waited for."""
 _WHOLE = 32
 """Digits of the id of a session."""
 _KEEP_ALIVE = Comment(b": keep-alive\n\n")
@@ -118,6 +122,8 @@ class _Reader:
         self._session = session
         self._held = held
         self._keep_alive = host.config.keep_alive or inf
+        self._late = anyio.current_time() + LAG
+        """When what another process has told its client is on record."""
         self._wake = anyio.Event()
         self._soon = waker()
         self._reading: Reading
@@ -162,7 +168,7 @@ class _Reader:
         except SessionNotFound as error:
             raise _missing(self._unknown()) from error
         self.protocol = self._reading.opening.protocol
-        frames = await self._next(wait=not after)
+        frames = await self._next() if not after else await self._known()
         if not frames:
             raise _beyond(self._place, 0, more=not self._reading.over)
         head, rest = frames[0], frames[1:]
@@ -173,11 +179,18 @@ class _Reader:
     async def _made(self, store: EventStore, make: Callable[[], Reading]) -> Reading:
         """A session that has just ended may not be in the store yet, or not all of it: then that is waited for. Raises
         SessionNotFound and what else a store raises."""
+        if self._held is not None:
+            return await _in_thread(make)
         state = "open"
         with contextlib.suppress(SessionNotFound):
             state = (await _in_thread(lambda: store.read(self._session, *SERVED, about=1))).state
-        if state == "open" and self._held is None:
+        if state == "open":
             await _in_thread(store.flush)
+        while is_new(self._session, LAG):
+            # Another process may have told its client of it before it was on record.
+            with contextlib.suppress(SessionNotFound):
+                return await _in_thread(make)
+            await anyio.sleep(SOON)
         return await _in_thread(make)
 
     def _unknown(self) -> str:
@@ -193,22 +206,19 @@ class _Reader:
             raise _misplaced(self._place, "is not a stream: it has no events")
         if is_encoded(self._head.headers):
             raise _misplaced(self._place, "is compressed: its events cannot be told apart")
-        positions, at = Positions(), 0
-        while positions.n < after:
-            if at == len(frames):
-                frames, at = await self._next(wait=False), 0
-                if not frames or self._reading.tail:
-                    raise _beyond(self._place, positions.n, more=not self._reading.over)
-            frame = frames[at]
-            if isinstance(frame, Block):
-                positions.take(frame)
-            at += 1
-        return frames[at:]
+        positions = Positions()
+        while True:
+            frames = positions.behind(after, frames, plain=self._reading.plain)
+            if positions.n == after:
+                return frames
+            frames = await self._known()
+            if not frames or self._reading.tail:
+                raise _beyond(self._place, positions.n, more=not self._reading.over)
 
     async def write(self, send: Send, scope: Scope) -> None:
         """Answer, as far as the client takes it. Raises StoreError before it has begun."""
         place = self._place
-        frames = self._rest or await self._next(wait=False)
+        frames = self._rest or await self._next(patience=0)
         over = place.reconnects and not frames and self._reading.over
         positions = Positions(place.after) if place.numbered else None
         writer = FrameWriter(send, link_of(scope), self._host.stall.after, positions)
@@ -228,13 +238,13 @@ class _Reader:
                 await writer.write(frames)
                 if self._reading.over:
                     return
-                frames = await self._next(wait=True, patience=self._keep_alive if comments else inf)
+                frames = await self._next(patience=self._keep_alive if comments else inf)
                 if not frames and not self._reading.over:
                     frames = [_KEEP_ALIVE]
         except StoreError as error:
             told = self.complain(error)
             if comments:
-                await writer.write(error_frames(self._reading.opening, told, begun=True))
+                await writer.write(error_frames(self._reading.opening, told, self._reading.sent))
             else:
                 self._reading.broken = True
 
@@ -245,24 +255,29 @@ class _Reader:
         log.error("session %.14s cannot be read: %s", self._session, type(error).__name__)
         return _UNREADABLE
 
-    async def _next(self, *, wait: bool, patience: float = inf) -> list[Frame]:
-        """The next frames, comments left out; none at the end, where nothing is there yet and is not to be waited for,
-        or where nothing came within ``patience`` seconds."""
+    async def _known(self) -> list[Frame]:
+        """The next frames that a client may have got already."""
+        patience = 0 if self._held is not None else max(self._late - anyio.current_time(), 0)
+        return await self._next(patience=patience, every=SOON, about=16 * PIECE)
+
+    async def _next(self, *, patience: float = inf, every: float = POLL, about: int = PIECE) -> list[Frame]:
+        """The next frames, about so many, comments left out; none at the end, or where nothing came within ``patience``
+        seconds. ``every``: seconds between two looks at another process's session."""
         reading = self._reading
         until = anyio.current_time() + patience
         while True:
             woken = self._wake
             reading.lost = self._held is not None and self._held.session.recorder.lost
-            frames = await _in_thread(reading.read)
+            frames = await _in_thread(partial(reading.read, about))
             kept: list[Frame] = [frame for frame in frames if not isinstance(frame, Comment)]
             if kept or reading.over:
                 return kept
             if frames:
                 continue
             left = until - anyio.current_time()
-            if not wait or left <= 0:
+            if left <= 0:
                 return []
-            with anyio.move_on_after(left if self._held is not None else min(left, POLL)):
+            with anyio.move_on_after(left if self._held is not None else min(left, every)):
                 await woken.wait()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias
 import anyio
 
 from pipeline.engines.base import SHUTDOWN
-from pipeline.failing import error_frames
+from pipeline.failing import Sent, error_frames
 from pipeline.recorder import SessionRecorder
 from pipeline.session import AbortBy, to_its_end
 from pipeline.upstream.client import Exchange
@@ -94,12 +94,12 @@ class RelaySession:
             if isinstance(self._answer, Exchange):
                 self._answer.abandon()
 
-    def error_frames(self, failure: Failure, *, begun: bool) -> list[Frame]:
-        """The frames of a failure that is not part of the session's record. ``begun``: a head has been sent."""
-        if begun and self._reader.opaque:
+    def error_frames(self, failure: Failure, sent: Sent) -> list[Frame]:
+        """The frames of a failure that is not part of the session's record, behind what was sent."""
+        if sent.begun and self._reader.opaque:
             self.broken = True
             return []
-        return error_frames(self.opening, failure, begun=begun)
+        return error_frames(self.opening, failure, sent)
 
     async def run(self) -> None:
         """Wait for the end. Where the reader of ``frames`` leaves before it, relay for the record alone. Cancelled from

@@ -149,7 +149,7 @@ class Sessions:
         stages = {**catalog.stage_ids(layers), "inputs": inputs.id}
         stages |= {} if decoder is None else {"decoder": decoder.id}
         opening = msgspec.structs.replace(opening, stages=stages)
-        recorder = self._recorder.open(opening, began.elapsed)
+        recorder = self._recorder.open(opening, began.elapsed, None if request.turn is None else request.turn.known)
         reader = Reader(opening, recorder, decoder, inputs, self._vocabulary(upstream))
         stream = UpstreamStream(ask, reader, Stops(stop_watch(opening, layers), approach.ask.n), approach.prompt)
         wanted = None if approach.plan is None else approach.plan.keep_alive

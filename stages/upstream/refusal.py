@@ -12,19 +12,13 @@ from typing import Any, Final
 
 from stages.events import Block, Done, ErrorChunk, ErrorInput, FailureKind, Frame, Head
 from stages.opening import Opening
+from stages.protocols.anthropic import error_type
 from stages.protocols.lenient import as_object, is_int, value_of
-from stages.protocols.openai_chat.chunks import error_chunk, failure_of
+from stages.protocols.openai_chat import error_chunk, failure_of
 from stages.sse import FRAMER, ChunkLayer, FramerSnapshot, Phase, SseDecoder
 from stages.stage import fold
 
-_MESSAGES: Final[dict[FailureKind, str]] = {
-    "bad_request": "invalid_request_error", "unauthorized": "authentication_error", "not_found": "not_found_error",
-    "too_large": "request_too_large", "rate_limited": "rate_limit_error", "overloaded": "overloaded_error",
-    "timeout": "timeout_error", "engine": "api_error", "cancelled": "overloaded_error", "client_closed": "api_error",
-}  # fmt: skip
-"""The kind → the type that the messages protocol calls it by; by status:"""
-_BY_STATUS: Final = {402: "billing_error", 403: "permission_error", 409: "conflict_error"}
-_OVER: Final = frozenset(
+OVER: Final = frozenset(
     ("message_stop", "error", "response.completed", "response.incomplete", "response.failed"),
 )
 """Types of the events behind which nothing follows."""
@@ -64,8 +58,8 @@ def refusal(opening: Opening, head: Head, why: str) -> list[Frame]:
 def broken_off(opening: Opening, failure: ErrorInput, last: bytes, content_block: int) -> list[Block]:
     """The end of a stream that fails. ``last``: its last block so far; ``content_block``: the index of the one that is
     open (messages protocol), or -1. Nothing where the stream had come to its end."""
-    told = _event(last)
-    if told is None or told.get("error") or told.get("type") in _OVER:
+    told = event_of(last)
+    if told is None or told.get("error") or told.get("type") in OVER:
         return []
     chunk = error_chunk(failure.kind, failure.message, failure.code, failure.param)
     if opening.protocol == "messages":
@@ -87,7 +81,7 @@ def content_block_after(block: bytes, index: int) -> int:
     """The index of the content block (messages protocol) that is open after ``block``, or -1. ``index``: before it."""
     if b"content_block_st" not in block:
         return index
-    told = _event(block) or {}
+    told = event_of(block) or {}
     if told.get("type") == "content_block_stop":
         return -1
     opened = told.get("index") if told.get("type") == "content_block_start" else None
@@ -102,7 +96,7 @@ def error_of(body: bytes) -> bytes | None:
     return None
 
 
-def _event(block: bytes) -> dict[str, Any] | None:
+def event_of(block: bytes) -> dict[str, Any] | None:
     """The JSON object of a block, empty if it has none; None where the block is the end of a stream."""
     events = SseDecoder().feed(block)
     data = events[-1].data if events else ""
@@ -110,7 +104,7 @@ def _event(block: bytes) -> dict[str, Any] | None:
 
 
 def _in_messages(chunk: ErrorChunk, kind: FailureKind) -> dict[str, Any]:
-    return {"type": _BY_STATUS.get(chunk.status) or _MESSAGES[kind], "message": chunk.body["error"]["message"]}
+    return {"type": error_type(kind, chunk.status), "message": chunk.body["error"]["message"]}
 
 
 def _named(opening: Opening, event: dict[str, Any]) -> Block:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stages.opening import UpstreamFacts
+from stages.opening import Ask, Tool, UpstreamFacts
 from store import open_store, trace
 from store.api import SessionInfo, Trace
 from tests.cli.conftest import SAID, Playhead
@@ -184,6 +184,49 @@ def test_show(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:
         assert title in map(str.strip, lines)
     assert "parse.hermes@" in result.stdout
     assert "Which port?" in result.stdout
+
+
+TIDE, MOON = Tool("tide", strict=True), Tool("moon")
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (Ask(), None),
+        (Ask(tools=(MOON,)), None),
+        (Ask(tools=(TIDE,), tool_choice="none"), None),
+        (Ask(tools=(MOON,), tool_choice="required", constrained=True), "a call; a grammar held the output to it"),
+        (Ask(tools=(MOON,), tool_choice="required"), "a call; no grammar of ours held it to that"),
+        (
+            Ask(tools=(MOON, TIDE), tool_choice="required", allowed=("tide", "moon")),
+            "a call of tide, moon, arguments by the schema (strict) of tide; no grammar of ours held it to that",
+        ),
+        (Ask(tools=(MOON,), tool_choice="name:moon"), "a call of moon; no grammar of ours held it to that"),
+        (
+            Ask(tools=(TIDE, MOON), constrained=True),
+            "arguments by the schema (strict) of tide; a grammar held the output to it",
+        ),
+        (Ask(answer={}, constrained=True), "a JSON object as content; a grammar held the output to it"),
+        (Ask(answer={"type": "array"}), "content by a JSON schema; no grammar of ours held it to that"),
+        (
+            Ask(tools=tuple(Tool(f"t{number}", strict=True) for number in range(7))),
+            "arguments by the schema (strict) of t0, t1, t2, t3, t4 and 2 more; no grammar of ours held it to that",
+        ),
+        (Ask(tools=(MOON,), tool_choice="name:m\x1b[2J"), "a call of m\\x1b[2J; no grammar of ours held it to that"),
+    ],
+)
+def test_show_what_the_output_was_held_to(playhead: Playhead, ask: Ask, says: str | None) -> None:
+    store = open_store("playhead.db")
+    made = msgspec.structs.replace(opening("a" * 32), ask=ask)
+    store.save([Trace(opening=made, info=SessionInfo(session="a" * 32, opened=0, state="closed"), records={})])
+    store.close()
+    result = playhead("sessions", "show", "a" * 32)
+    assert result.exit_code == 0
+    shown = " ".join(result.stdout.split())
+    if says is None:
+        assert "asked for" not in shown
+    else:
+        assert f"asked for: {says} stages:" in shown
 
 
 def test_show_one_layer_by_the_start_of_its_id(recorded: Path, ids: dict[str, str], playhead: Playhead) -> None:

@@ -111,6 +111,33 @@ async def test_a_write_waits_for_a_client_that_does_not_read() -> None:
 
 
 @on_each_loop
+async def test_what_is_unread_falls_as_the_client_reads() -> None:
+    """And not before: so one that is slow can be told from one that stalls."""
+    told: asyncio.Queue[int] = asyncio.Queue()
+    fallen = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = link(scope)
+        await send(HEAD)
+        await fill(send, connection)
+        before = connection.unread
+        told.put_nowait(before)
+        while connection.unread >= before:  # noqa: ASYNC110  (the kernel tells nobody)
+            await asyncio.sleep(0.001)
+        fallen.set()
+        await connection.abort()
+
+    async with client_of(app) as client:
+        size = await told.get()
+        assert not fallen.is_set()
+        # More than its side of the connection holds.
+        for _ in range(size // 4096):
+            if not fallen.is_set():
+                await asyncio.to_thread(client.recv, 4096)
+        await fallen.wait()
+
+
+@on_each_loop
 async def test_an_abort_closes_at_once_and_says_so() -> None:
     seen: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 

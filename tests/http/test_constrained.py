@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any, Literal
 
 import jsonschema_rs
@@ -16,8 +15,6 @@ from tests.support.server import Running
 
 pytestmark = pytest.mark.model
 
-LONG = 200.0
-"""Seconds. Some ten tokens a second are few where other tests run too."""
 ASKED: Any = [{"role": "user", "content": "What is the weather in Paris, in celsius?"}]
 WEATHER: dict[str, Any] = {
     "type": "object",
@@ -59,7 +56,7 @@ def test_a_required_call(real: Running) -> None:
         "parallel_tool_calls": False,
         "seed": 4,
     }
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         whole = real.create(client, **fields)
         chunks = list(real.create(client, **fields, stream=True))
     [call] = whole.choices[0].message.tool_calls
@@ -77,7 +74,7 @@ def test_a_required_call(real: Running) -> None:
 
 def test_a_named_call_in_two_choices(real: Running) -> None:
     named = {"type": "function", "function": {"name": "set_clock"}}
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         whole = real.create(client, messages=ASKED, tools=TOOLS, tool_choice=named, n=2, seed=1)
     for choice in whole.choices:
         [call] = choice.message.tool_calls
@@ -87,7 +84,7 @@ def test_a_named_call_in_two_choices(real: Running) -> None:
 
 
 def test_several_calls_until_the_bound(real: Running) -> None:
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         whole = real.create(
             client, messages=ASKED, tools=TOOLS[1:], tool_choice="required", max_completion_tokens=100,
             extra_body={"min_tokens": 100},
@@ -100,7 +97,7 @@ def test_several_calls_until_the_bound(real: Running) -> None:
 
 def test_the_parse_helper(real: Running) -> None:
     asked: Any = [{"role": "user", "content": "Ann is 31 and angry. Describe her as JSON."}]
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         answer = client.chat.completions.parse(model=real.model, messages=asked, response_format=Person, seed=2)
     [choice] = answer.choices
     assert isinstance(choice.message.parsed, Person)
@@ -109,7 +106,7 @@ def test_the_parse_helper(real: Running) -> None:
 
 def test_the_parse_helper_of_strict_tools(real: Running) -> None:
     tools = [openai.pydantic_function_tool(Person, name="describe")]
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         answer = client.chat.completions.parse(
             model=real.model, messages=ASKED, tools=tools, tool_choice="required", parallel_tool_calls=False, seed=2
         )
@@ -119,7 +116,7 @@ def test_the_parse_helper_of_strict_tools(real: Running) -> None:
 
 def test_any_json_object(real: Running) -> None:
     asked: Any = [{"role": "user", "content": "Say hello as JSON with one key."}]
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         answer = client.chat.completions.create(
             model=real.model, messages=asked, response_format={"type": "json_object"}, temperature=0,
             max_completion_tokens=100,
@@ -136,7 +133,7 @@ def test_the_other_protocols(real: Running) -> None:
     schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"],
               "additionalProperties": False}  # fmt: skip
     tool = {"name": "set_clock", "input_schema": ZONE}
-    ask = partial(real.http.post, timeout=LONG)
+    ask = real.http.post
     messages = ask(
         "/v1/messages",
         json={
@@ -160,7 +157,7 @@ def test_the_other_protocols(real: Running) -> None:
 
 def test_what_cannot_be_held_is_refused(real: Running) -> None:
     bad: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "not": {}}}}]
-    with real.client().with_options(timeout=LONG) as client:
+    with real.client() as client:
         with pytest.raises(openai.BadRequestError) as caught:
             real.create(client, tools=bad, tool_choice="required")
         assert (caught.value.param, caught.value.code) == ("tools[0].function.parameters", "unsupported_schema")

@@ -138,7 +138,7 @@ def test_an_open_address_needs_keys(host: str) -> None:
 def test_an_open_address_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
     monkeypatch.setenv("PLAYHEAD_API_KEYS", "" if options else KEYS[0])
     with serve(tmp_path, "--host", "0.0.0.0", *options) as running:
-        asked = httpx2.get(f"{running.address}/v1/models")
+        asked = running.http.get("/v1/models")
     assert asked.status_code == (200 if options else 401)
 
 

@@ -180,16 +180,17 @@ async def test_whoever_reads_keeps_it_going(store: EventStore) -> None:
     """The time begins anew when the last reader has left."""
     engine: Any = Stepping()
     async with serving(store, engine) as server, anyio.create_task_group() as tasks:
-        with Client(asked("chat", query="resume=0.3")).asking(server, tasks) as client:
+        with Client(asked("chat", query="resume=0.2")).asking(server, tasks) as client:
             engine.go(2)
             await client.has(1)
-        name = named(client.exchange)
-        with Client(again(name)).asking(server, tasks) as reader:
-            await reader.has(1)
-            await anyio.sleep(0.5)
-            session = server.live.find(session_of(name))
-            assert session is not None
-            assert session.aborted_by is None
+            name = named(client.exchange)
+            with Client(again(name)).asking(server, tasks) as reader:
+                await reader.has(1)
+                client.exchange.leave()
+                await anyio.sleep(0.4)
+                session = server.live.find(session_of(name))
+                assert session is not None
+                assert session.aborted_by is None
         with anyio.fail_after(PATIENCE):
             while server.live.find(session_of(name)) is not None:  # noqa: ASYNC110  # it ends in its own time
                 await anyio.sleep(0.01)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli import main as playhead
+from stages.catalog import PROTOCOLS
 from stages.events import Block, Comment, Head
 from stages.positions import Positions
 from stages.sse import SseDecoder
+from tests.support.node import asked
+from tests.support.resuming import ASKED
 from tests.support.server import MESSAGES, PATIENCE, Running, serve
 
 IDS: dict[str, Any] = {"extra_query": {"event_ids": "true"}}
@@ -61,6 +67,85 @@ def test_anthropic_reads_ids_and_the_comments_between(slow: Running) -> None:
         assert "".join(text) == "Two a day."
 
 
+# --- JavaScript, and what a proxy puts in between ---------------------------------------------------------------------
+
+NODE = (
+    "openai chat", "openai completions", "openai responses", "anthropic messages", "openai chat helper",
+    "openai responses helper", "anthropic messages helper", "ai chat",
+)  # fmt: skip
+
+
+def question(address: str, client: str, model: str) -> dict[str, Any]:
+    """What ids.mjs is told."""
+    protocol = client.split()[1]
+    request = {**ASKED[protocol], "model": model, "stream": True}
+    return {"client": client, "url": address, "protocol": protocol, "request": request}
+
+
+def test_javascript_clients_read_ids_and_the_comments_between(slow: Running) -> None:
+    answers = asked([question(slow.address, client, slow.model) for client in NODE], "ids.mjs")
+    assert answers == [{"text": "Two a day.", "error": None}] * len(NODE)
+
+
+def test_javascript_clients_take_up_streams_with_ids(slow: Running) -> None:
+    questions: list[dict[str, Any]] = []
+    for protocol, entry in PROTOCOLS.items():
+        made = slow.http.post(entry.path, json={**ASKED[protocol], "stream": True})
+        client, root = ("anthropic again", "/v1") if protocol == "messages" else ("openai again", "")
+        for after in (0, 1):
+            path = f"{root}/streams/{made.headers['x-request-id']}?event_ids=true&after={after}"
+            questions.append({"client": client, "url": slow.address, "protocol": protocol, "path": path})
+    answers = asked(questions, "ids.mjs")
+    assert {answer["error"] for answer in answers} == {None}
+    # The first event of a completion has text already.
+    assert [answer["text"] for answer in answers] == ["Two a day."] * 3 + ["a day."] + ["Two a day."] * 4
+
+
+@pytest.fixture(scope="module")
+def between(slow: Running) -> Iterator[str]:
+    """The address of a proxy that puts a whole comment behind each event, as some do to keep a connection alive."""
+    wires: dict[str, bytes] = {}
+    for protocol, entry in PROTOCOLS.items():
+        body = {**ASKED[protocol], "stream": True}
+        wire = slow.http.post(f"{entry.path}?event_ids=true", json=body).content
+        wires[entry.path] = wire.replace(b"\n\n", b"\n\n: proxy\n\n")
+
+    class Proxy(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+        def do_POST(self) -> None:
+            """See BaseHTTPRequestHandler."""
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(wires[self.path.partition("?")[0]])
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_only_openai_python_fails_on_a_whole_comment_behind_an_id(between: str) -> None:
+    answers = asked([question(between, client, "m") for client in NODE], "ids.mjs")
+    assert answers == [{"text": "Two a day.", "error": None}] * len(NODE)
+    with anthropic.Anthropic(base_url=between, api_key="k", max_retries=0, timeout=PATIENCE) as client:
+        found: Any = client.messages.create(model="m", max_tokens=50, messages=MESSAGES, stream=True)
+        assert [event.delta.text for event in found if event.type == "content_block_delta"] == ["Two ", "a day."]
+    with openai.OpenAI(base_url=f"{between}/v1", api_key="k", max_retries=0, timeout=PATIENCE) as other:
+        kinds: dict[str, Any] = {
+            "chat": other.chat.completions, "completions": other.completions, "responses": other.responses,
+        }  # fmt: skip
+        for protocol, kind in kinds.items():
+            stream = kind.create(model="m", stream=True, **ASKED[protocol])
+            with stream, pytest.raises(json.JSONDecodeError):
+                list(stream)
+
+
 # --- ids on what another server sent --------------------------------------------------------------------------------
 
 
@@ -87,6 +172,24 @@ def test_ids(blocks: list[bytes], wire: bytes) -> None:
     assert (positions.n, [event.id for event in SseDecoder().feed(made)]) == (
         count, [str(n) for n in range(1, count + 1)],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_is_behind_a_position(plain: bool) -> None:
+    frames = [Block(b"data: %d\n\n" % n) for n in range(5)]
+    for n in range(6):
+        positions = Positions()
+        assert positions.behind(n, frames[:2], plain=plain) == frames[n:2]
+        rest = positions.behind(n, frames[2:], plain=plain) if n > 2 else []
+        assert (positions.n, rest) == (n, frames[n:] if n > 2 else [])
+    assert Positions().behind(9, frames, plain=plain) == []
+
+
+def test_what_is_behind_a_position_of_events_in_several_blocks() -> None:
+    frames = [*map(Block, [b"data: a", b"a\n\n", b"data: b\n", b"\n", b"data: c\n\n"])]
+    for n, rest in ((0, frames), (1, frames[2:]), (2, frames[4:]), (3, [])):
+        positions = Positions()
+        assert (positions.behind(n, frames, plain=False), positions.n) == (rest, n)
 
 
 @pytest.mark.parametrize(

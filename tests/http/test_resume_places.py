@@ -339,5 +339,10 @@ async def test_what_is_deleted_while_it_is_read_says_so(protocol: str) -> None:
     whole, told = events(first.body), events(reader.body)
     read = next(n for n, (one, other) in enumerate(zip(whole, told, strict=False)) if one != other)
     assert read > 100
+    if protocol == "messages":
+        assert told[read].startswith(b"event: content_block_stop\n")
+        read += 1
     assert b"was deleted while it was read" in told[read]
+    if protocol == "responses":
+        assert b'"sequence_number":%d,' % read in told[read]
     assert len(told) - read <= 2  # the error, and [DONE]

@@ -20,8 +20,8 @@ from store.api import Batch
 from tests.support.asgi import serving
 from tests.support.browser import browsing
 from tests.support.live import opening
-from tests.support.resuming import ASKED, again, events, served
-from tests.support.server import Running, eventually, serve
+from tests.support.resuming import ASKED, again, events, served, until_stored
+from tests.support.server import Running, eventually, reserved, serve
 
 WORDS = [f"word{n} " for n in range(2000)]
 ENDS = {
@@ -52,6 +52,7 @@ def test_a_killed_server(tmp_path: Path) -> None:
                 read += next(pieces)
             names[protocol] = response.headers["x-request-id"]
             had[protocol] = events(read[: read.rindex(b"\n\n") + 2])
+        until_stored(running, names.values(), 10)  # a client may be ahead of the disk
         running.stop(signal.SIGKILL)
     (tmp_path / "again").mkdir()
     with serve(tmp_path / "again", script=WORDS, store=store) as running:
@@ -143,9 +144,8 @@ def test_a_browser_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
     home, store = tmp_path / "home", tmp_path / "playhead.db"
     home.mkdir()
     (tmp_path / "again").mkdir()
-    with browsing(home) as browser:
-        with serve(tmp_path, "--pace", "0.01", script=WORDS, store=store) as running:
-            port = running.address.rpartition(":")[2]
+    with browsing(home) as browser, reserved() as port:
+        with serve(tmp_path, "--pace", "0.01", "--port", str(port), script=WORDS, store=store) as running:
             page = browser.page()
             page.open(f"{running.address}/health")
             with running.stream() as wire:
@@ -153,7 +153,7 @@ def test_a_browser_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
                 page.evaluate(LISTEN % json.dumps(f"/v1/streams/{wire.id}?event_ids=true"))
                 before = eventually(lambda: state if len((state := look(page))["got"]) > 10 else None)
                 running.stop(signal.SIGKILL)
-        with serve(tmp_path / "again", "--port", port, script=WORDS, store=store) as running:
+        with serve(tmp_path / "again", "--port", str(port), script=WORDS, store=store) as running:
             found = eventually(lambda: state if (state := look(page))["state"] == 2 else None)
             whole = events(stream(running, wire.id).content)
     assert before["opened"] == 1

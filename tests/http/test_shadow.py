@@ -35,7 +35,7 @@ from store import open_store
 from store.api import SessionInfo
 from tests.support.answers import TOOLS
 from tests.support.asgi import Exchange, chat, serving
-from tests.support.server import PATIENCE, Running, eventually, serve
+from tests.support.server import IDLE_PATIENCE, Running, eventually, serve
 from tests.support.shadow import CALL, Bad, closed, one, shadowed
 from tests.support.store import opening
 
@@ -136,7 +136,7 @@ async def relayed(
     shadows = Shadows(recorder)
     made = msgspec.structs.replace(opening("s0"), upstream=upstream, **fields)
     async with shadows.running():
-        shadows.finish_by(anyio.current_time() + PATIENCE)
+        shadows.finish_by(anyio.current_time() + IDLE_PATIENCE)
         writer = recorder.open(made, lambda: 5)
         writer.tap("upstream", "frame")([Head(200, ())], [-1])
         theirs = [Start(0, 0), Content(0, said, (0, len(said))), Finish(0, "eos"), End()]
@@ -234,7 +234,7 @@ def until(running: Running, sessions: int, shadows: int) -> list[SessionInfo]:
         found = running.sessions()
         return found if [len(info.shadows) for info in found] == [shadows] * sessions else None
 
-    return eventually(look)
+    return eventually(look, IDLE_PATIENCE)
 
 
 def test_a_server_with_shadows(tmp_path: Path, bad: Bad) -> None:

@@ -17,7 +17,7 @@ from replay import ReplayError
 from store import SqliteStore, open_store
 from tests.support.answers import TOOLS
 from tests.support.asgi import Exchange, chat, serving
-from tests.support.server import PATIENCE
+from tests.support.server import IDLE_PATIENCE, PATIENCE
 from tests.support.shadow import CALL, KIND, Bad, closed, one, shadowed
 from tests.support.store import opening
 
@@ -82,14 +82,14 @@ async def test_a_parser_that_hangs(monkeypatch: pytest.MonkeyPatch, bad: Bad, ho
     store = open_store("memory:")
     async with shadowed(store, "hermes") as server:
         await Exchange(chat(tools=TOOLS)).run(server)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(IDLE_PATIENCE):
             while not server.shadows.shadowed:  # noqa: ASYNC110  (another process is what is waited for)
                 await anyio.sleep(0.01)
         # The other process is up: what takes longer now is the parser.
         monkeypatch.setattr(afterwards, "PATIENCE", 1.0)
         hanging = Shadows(server.recorder, [bad(how)])
         async with hanging.running():
-            hanging.finish_by(anyio.current_time() + PATIENCE)
+            hanging.finish_by(anyio.current_time() + IDLE_PATIENCE)
             session = store.load(one(store).session).opening
             elsewhere = Recorder(open_store("memory:"))
             for _ in range(2):

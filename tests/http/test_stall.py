@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
+import anyio
 import pytest
+from starlette.types import Message
+from trio.testing import MockClock
 
+from pipeline.http.connection import Link
+from pipeline.http.serve import FrameWriter, Stalled
 from stages.events import AbortInput, Block, Sent, UsageInput
 from store.api import Trace
 from tests.support.server import Running, blocks, eventually, serve
@@ -26,7 +32,8 @@ def taken(trace: Trace) -> int:
 
 
 def only(running: Running) -> Trace:
-    [info] = running.sessions()
+    """Its one session, once that is there and has ended."""
+    [info] = eventually(lambda: running.sessions() or None)
     return running.recorded(info.session)
 
 
@@ -48,13 +55,11 @@ def test_wait_has_no_limit(tmp_path: Path) -> None:
 def test_abort_ends_the_session_and_closes_the_connection(tmp_path: Path) -> None:
     with serve(tmp_path, "--stall", "abort", "--stall-after", SOON, script=SCRIPT, effort=False) as running:
         with running.raw(stream=True) as client:
-            eventually(lambda: running.health()["sessions"] or None)
-            assert held(running, client)
+            trace = only(running)
             eventually(lambda: running.health()["sessions"] == 0 or None)
-            assert not held(running, client)
+            eventually(lambda: not held(running, client) or None)
             with pytest.raises((ConnectionResetError, EOFError)):
                 Reader(client).rest()
-        trace = only(running)
     assert trace.info.state == "aborted"
     inputs = trace.events("input", "engine")
     assert inputs[-1] == AbortInput("timeout")
@@ -69,10 +74,9 @@ def test_abort_ends_the_session_and_closes_the_connection(tmp_path: Path) -> Non
 def test_detach_lets_the_session_go_on_to_its_end(tmp_path: Path) -> None:
     with serve(tmp_path, "--stall", "detach", "--stall-after", SOON, script=SCRIPT, effort=False) as running:
         with running.raw(stream=True) as client:
-            eventually(lambda: held(running, client) or None)
-            eventually(lambda: not held(running, client) or None)
+            trace = only(running)
             eventually(lambda: running.health()["sessions"] == 0 or None)
-        trace = only(running)
+            eventually(lambda: not held(running, client) or None)
     assert trace.info.state == "detached"
     inputs = trace.events("input", "engine")
     assert inputs[-1] == UsageInput(inputs[0].count, WORDS + 1)
@@ -90,30 +94,73 @@ def test_a_body_that_is_not_read(tmp_path: Path, how: str) -> None:
         tmp_path, "--stall", how, "--stall-after", SOON, script=["word " * 100] * 5_000, effort=False
     ) as running:
         with running.raw() as client:
-            eventually(lambda: held(running, client) or None)
+            trace = only(running)
             eventually(lambda: running.health()["sessions"] == 0 or None)
-            assert not held(running, client)
-        trace = only(running)
+            eventually(lambda: not held(running, client) or None)
     # It came to its end before anybody was late: there was nothing left to abort.
     assert trace.info.state == "detached"
     assert isinstance(trace.events("input", "engine")[-1], UsageInput)
     assert taken(trace) == 1  # the head
 
 
-def test_a_client_that_is_slow_is_not_one_that_stalls(tmp_path: Path) -> None:
+class Takes(Link):
+    """A connection whose client takes a byte at each of these times, and the kernel none for it."""
+
+    def __init__(self, times: Sequence[float]) -> None:
+        self._times = times
+        self.written = 0
+
+    async def send(self, message: Message) -> None:
+        """What is written to it, as an ASGI application does."""
+        self.written += len(message.get("body", b""))
+
+    @property
+    def unsent(self) -> int:
+        """See Link."""
+        return self.written - sum(at <= anyio.current_time() for at in self._times[: self.written])
+
+    @property
+    def unread(self) -> int:
+        """See Link."""
+        return self.unsent
+
+    async def drained(self) -> None:
+        """See Link."""
+        left = self.unsent
+        if left:
+            await anyio.sleep_until(inf if self.written > len(self._times) else self._times[self.written - 1])
+
+    async def abort(self) -> None:
+        """See Link."""
+
+    async def close(self) -> None:
+        """See Link."""
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """A clock that jumps to the next thing that is due, whenever all tasks wait."""
+    return "trio", {"clock": MockClock(autojump_threshold=0)}
+
+
+@pytest.mark.anyio
+async def test_a_client_that_is_slow_is_not_one_that_stalls() -> None:
     """It takes little at a time, for many times the limit."""
-    with serve(tmp_path, "--stall", "abort", "--stall-after", SOON, script=["word "] * 1000, effort=False) as running:
-        with running.raw(stream=True) as client:
-            begun = time.monotonic()
-            read = bytearray()
-            while not read.endswith(b"\r\n0\r\n\r\n"):
-                read += client.recv(4096)
-                if running.health()["sessions"]:
-                    time.sleep(float(SOON) / 8)
-            assert time.monotonic() - begun > 2 * float(SOON)
-        trace = only(running)
-    assert trace.info.state == "closed"
-    assert taken(trace) == len(trace.events("served", "frame"))
+    client = Takes([3.0 * (number + 1) for number in range(40)])
+    writer = FrameWriter(client.send, client, patience=4)
+    await writer.write([Block(b"x" * 40)])
+    assert (anyio.current_time(), writer.size) == (120.0, 40)
+
+
+@pytest.mark.anyio
+async def test_a_client_that_takes_nothing_more_has_the_limit_from_the_last_that_it_took() -> None:
+    client = Takes([3.0, 6.0, 9.5])
+    writer = FrameWriter(client.send, client, patience=4)
+    with pytest.raises(Stalled):
+        await writer.write([Block(b"x" * 40)])
+    # It is looked at four times in as long.
+    assert 9.5 + 4 <= anyio.current_time() <= 9.5 + 5
+    assert writer.size == 0
 
 
 def test_a_stop_leaves_no_connection_behind(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from replay import Replayer
 from stages.events import AbortInput
+from tests.support.resuming import until_stored
 from tests.support.server import PATIENCE, blocks, eventually, objects, replayed, serve
 
 
@@ -65,9 +66,11 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
 
         def refused() -> bool | None:
             try:
-                httpx2.get(f"{running.address}/health")
+                httpx2.get(f"{running.address}/health", timeout=PATIENCE)
             except httpx2.ConnectError:
                 return True
+            except httpx2.TransportError:
+                pass  # it had a connection already, and was not asked yet
             return None
 
         eventually(refused)
@@ -81,6 +84,8 @@ def test_kill_9_leaves_a_readable_store(tmp_path: Path) -> None:
         whole = running.post(max_tokens=2).json()["id"]
         with running.stream() as wire:
             wire.until(b'"Two "', 20)
+            until_stored(running, [wire.id], 5)
+            running.recorded(whole)
             running.process.kill()
             assert running.process.wait(PATIENCE) == -signal.SIGKILL
     states = {info.session: info.state for info in running.sessions()}

@@ -23,7 +23,7 @@ from pipeline.validation import Validator
 from store import SqliteStore, open_store
 from tests.support.answers import TOOLS
 from tests.support.asgi import Exchange, chat, serving
-from tests.support.server import PATIENCE, Running, eventually, serve
+from tests.support.server import IDLE_PATIENCE, PATIENCE, Running, eventually, serve
 from tests.support.store import opening
 
 ANSWER = ["Two ", "a ", "day."]
@@ -51,7 +51,7 @@ def until(running: Running, name: str, value: float) -> dict[tuple[str, ...], fl
         found = scraped(running)
         return found if found[name,] == value else None
 
-    return eventually(look)
+    return eventually(look, IDLE_PATIENCE)
 
 
 # --- a server -------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ async def scrape(server: Server) -> dict[tuple[str, ...], float]:
 
 
 async def judged(server: Server, count: int) -> None:
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(IDLE_PATIENCE):
         while server.validator.validated < count:  # noqa: ASYNC110  (another process is what is waited for)
             await anyio.sleep(0.01)
 
@@ -138,7 +138,7 @@ async def test_what_a_store_in_memory_holds_is_judged_too() -> None:
     store = open_store("memory:")
     async with serving(store, validate=1.0) as server:
         async with server.validator.running():
-            server.validator.finish_by(anyio.current_time() + PATIENCE)
+            server.validator.finish_by(anyio.current_time() + IDLE_PATIENCE)
             await Exchange(chat()).run(server)
         # What waited was judged before the block was left.
         assert server.validator.validated == 1
@@ -215,7 +215,7 @@ async def test_what_goes_wrong_is_counted_and_nothing_else(
     async with serving(store, validate=1.0) as server:
         validator = server.validator
         async with validator.running():
-            validator.finish_by(anyio.current_time() + PATIENCE)
+            validator.finish_by(anyio.current_time() + IDLE_PATIENCE)
             if spoil == "noting fails":
                 for _ in range(2):
                     assert (await Exchange(chat()).run(server)).complete

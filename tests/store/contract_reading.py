@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stages.events import LAYERS
-from store.api import EventStore, Record, SequenceConflict, SessionNotFound, State, StillOpen
+from store.api import EventStore, Overtaken, Record, SequenceConflict, SessionNotFound, State, StillOpen
 from store.rules import Key
 from tests.support.store import batches, opening, record, records, same, words
 
@@ -128,6 +128,39 @@ class ReadingContract:
         assert told.wait(10)
         with pytest.raises(SequenceConflict):
             writer.committed().result(10)
+
+    # --- conversations ----------------------------------------------------------------------------------------------
+
+    def test_of_two_that_know_the_same_of_a_conversation_one_is_recorded(self, store: EventStore) -> None:
+        names = [f"{number:032x}" for number in range(6)]
+        opened = [opening(name, conversation="conv_a", opened=number) for number, name in enumerate(names)]
+        store.writer(opening(OTHER, conversation="conv_b")).close("closed")
+        first = store.writer(opened[0], known=[])
+        first.committed().result(10)
+        # It is at work, and not known to these; what they would record is not.
+        for known in ([], [OTHER], [names[0], OTHER]):
+            late = record(store.writer(opened[1], known=known), batches(words(3)))
+            with pytest.raises(Overtaken):
+                late.committed().result(10)
+            assert late.incomplete
+            late.close("closed")
+        # In one moment, and with one known to be running.
+        both = [store.writer(one, known=[names[0]]) for one in opened[2:4]]
+        both[0].committed().result(10)
+        with pytest.raises(Overtaken):
+            both[1].committed().result(10)
+        for writer in (first, both[0]):
+            writer.close("closed")
+        store.flush()
+        assert [info.session for info in store.sessions("conversation = 'conv_a'")] == [names[2], names[0]]
+        # What is gone is noticed as well.
+        store.delete(names[0])
+        with pytest.raises(Overtaken):
+            store.writer(opened[4], known=[names[0], names[2]]).committed().result(10)
+        last = store.writer(opened[5], "lean", known={names[2]})
+        last.close("closed")
+        last.committed().result(10)
+        assert store.stats()["failures"] == 0
 
     # --- deleting ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import zstandard
 from stages.events import Content
 from stages.opening import UpstreamFacts
 from store import open_store
-from store.api import CorruptRecord, Record, StoreError
+from store.api import BadQuery, CorruptRecord, Record, StoreError
 from store.sqlite_schema import LAYOUT
 from tests.store.test_sqlite import NAME, damaged, query, recorded
 from tests.support.store import batches, opening, record, same, words
@@ -145,3 +145,65 @@ def test_a_store_of_layout_3(path: Path) -> None:
         ("f" * 32, "torn", "full", ""), ("e" * 32, "aborted", "lean", ""), (NAME, "closed", "full", "x"),
     ]  # fmt: skip
     store.close()
+
+
+# --- older tables, only read ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=range(1, LAYOUT))
+def older(path: Path, request: pytest.FixtureRequest) -> int:
+    """The layout of the store at ``path``, which is in WAL mode."""
+    name = f"layout-{request.param}.zst"
+    path.write_bytes(zstandard.decompress((Path(__file__).parent / "golden" / name).read_bytes()))
+    layout: int = request.param
+    return layout
+
+
+def test_reading_leaves_a_file_of_older_tables_as_it_is(older: int, path: Path) -> None:
+    before = path.read_bytes()
+    store = open_store(str(path), create=False)
+    every = [info.session for info in store.sessions()]
+    assert NAME in every
+    for name in every:
+        assert store.info(name).session == store.load(name).info.session == name
+        assert store.opening(name).session == name
+        assert store.read(name, "input", "engine").records
+    assert store.info("f" * 32).state == "torn"
+    assert store.info(NAME).conversation == ""
+    assert [info.session for info in store.sessions("conversation = '' and rule_errors >= 0 and opened > 0")] == every
+    assert list(store.search("nowhere")) == []
+    with pytest.raises(BadQuery, match="prohibited"):
+        list(store.sessions("opening is not null"))
+    store.flush()
+    store.close()
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+    assert query(path, "PRAGMA user_version") == [(older,)]
+
+
+def test_what_is_written_migrates_it_under_its_readers(older: int, path: Path) -> None:
+    reader, writer = open_store(str(path), create=False), open_store(str(path), create=False)
+    assert "y" not in reader.info(NAME).differs
+    seen = [Record(0, 0, 0, Content(0, "a", (0, 1)))]
+    writer.attach(NAME, "shadow:y", {"semantic": seen}, "changed")
+    assert query(path, "PRAGMA user_version") == [(LAYOUT,)]
+    for store in (reader, writer):
+        assert "y" in store.info(NAME).differs
+        assert store.load(NAME).events("shadow:y", "semantic") == [seen[0].event]
+        assert [info.session for info in store.sessions("differs like '%y%'")] == [NAME]
+    assert [info.session for info in reader.sessions("state = 'torn'")] == ["f" * 32]
+    for store in (reader, writer):
+        store.close()
+
+
+def test_what_makes_a_store_migrates_it_at_once(older: int, path: Path) -> None:
+    open_store(str(path)).close()
+    assert query(path, "PRAGMA user_version") == [(LAYOUT,)]
+
+
+def test_deleting_from_older_tables(older: int, path: Path) -> None:
+    store = open_store(str(path), create=False)
+    store.delete(NAME)
+    assert NAME not in [info.session for info in store.sessions()]
+    store.close()
+    assert query(path, "SELECT count(*) FROM sessions WHERE session=?", NAME) == [(0,)]

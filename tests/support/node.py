@@ -25,11 +25,11 @@ PROTOCOL_WAYS = (
 """The other protocols, asked with the official SDKs of OpenAI and of Anthropic."""
 
 
-def asked(questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The clients' answers to ``questions``; tests/node/ask.mjs says what both hold."""
+def asked(questions: Sequence[dict[str, Any]], script: str = "ask.mjs") -> list[dict[str, Any]]:
+    """The clients' answers to ``questions``; the script, in tests/node/, says what both hold."""
     assert (CLIENTS / "node_modules").is_dir(), "the JavaScript clients are not installed: make install"
     done = subprocess.run(
-        [NODE, CLIENTS / "ask.mjs"], input=json.dumps(list(questions)), capture_output=True, text=True, timeout=120
+        [NODE, CLIENTS / script], input=json.dumps(list(questions)), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     answers: list[dict[str, Any]] = json.loads(done.stdout)

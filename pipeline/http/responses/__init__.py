@@ -10,11 +10,11 @@ from starlette.routing import Route
 
 from pipeline.http.responses import counting
 from pipeline.http.responses.conversations import Conversations
-from pipeline.http.responses.create import ALONE, Turn, begun, turn
+from pipeline.http.responses.create import ALONE, Turn, alone, begun, turn
 from pipeline.http.responses.endpoints import Responses
 from pipeline.http.responses.state import Answer, State, unreadable
 
-__all__ = ["ALONE", "State", "Turn", "begun", "counting", "routes", "turn", "unreadable"]
+__all__ = ["ALONE", "State", "Turn", "alone", "begun", "counting", "routes", "turn", "unreadable"]
 
 
 def routes(state: State) -> list[Route]:

@@ -7,8 +7,6 @@ its ``conversation``. So conversations are exported, imported and deleted as all
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -74,14 +72,16 @@ class Conversations:
     async def update(self, request: Request) -> Response:
         """POST /v1/conversations/{id}."""
         asked = await self._asked(request, _Update)
-        async with self._at_work(request) as made:
-            await self._do(made, Note("updated", metadata=asked.metadata))
+        made = await self._at_work(request)
+        await self._do(made, Note("updated", metadata=asked.metadata))
         return json_response(made.shown())
 
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/conversations/{id}: what its responses brought stays theirs."""
-        async with self._at_work(request) as made:
-            await self._state.read(partial(_forget, made.id))
+        made = await self._at_work(request)
+        # From here on nobody adds to it.
+        await self._do(made, Note("deleted"))
+        await self._state.read(partial(_forget, made.id))
         return json_response({"id": made.id, "object": "conversation.deleted", "deleted": True})
 
     async def add(self, request: Request) -> Response:
@@ -90,9 +90,9 @@ class Conversations:
         if not asked.items:
             raise RequestError("items: expected at least one item", param="items")
         items = await self._taken(asked.items)
-        async with self._at_work(request) as made:
-            before = len(made.items)
-            await self._do(made, Note("added", items))
+        made = await self._at_work(request)
+        before = len(made.items)
+        await self._do(made, Note("added", items))
         return json_response(listing(made.items[before:]))
 
     async def items(self, request: Request) -> Response:
@@ -106,9 +106,9 @@ class Conversations:
 
     async def remove(self, request: Request) -> Response:
         """DELETE /v1/conversations/{id}/items/{item}."""
-        async with self._at_work(request) as made:
-            name = _item(made, request.path_params["item"])["id"]
-            await self._do(made, Note("removed", item=name))
+        made = await self._at_work(request)
+        name = _item(made, request.path_params["item"])["id"]
+        await self._do(made, Note("removed", item=name))
         return json_response(made.shown())
 
     # --- what they share
@@ -120,16 +120,13 @@ class Conversations:
     async def _found(self, request: Request) -> Conversation:
         return await self._state.conversation(request.path_params["conversation"])
 
-    @asynccontextmanager
-    async def _at_work(self, request: Request) -> AsyncGenerator[Conversation]:
-        """The conversation, in which nothing else happens meanwhile."""
-        name: str = request.path_params["conversation"]
-        with self._state.alone(name):
-            self._state.require("conversations")
-            made = await self._state.conversation(name)
-            if made.busy:
-                raise busy(name)
-            yield made
+    async def _at_work(self, request: Request) -> Conversation:
+        """The conversation, to do something to it."""
+        self._state.require("conversations")
+        made = await self._found(request)
+        if made.busy:
+            raise busy(made.id)
+        return made
 
     async def _taken(self, items: list[Item]) -> list[Item]:
         """Items of a request, which a later request must be able to bring to the model."""
@@ -141,7 +138,7 @@ class Conversations:
         except RequestError as error:
             param = (error.param or "").replace("input", "items", 1)
             raise RequestError(error.message.replace("input", "items", 1), param=param) from None
-        found = await self._state.read(lambda store: self._state.history(store).resolved(items))
+        found = await self._state.look(lambda history: history.resolved(items))
         for place, item in enumerate(found):
             if openai_responses.kind_of(item) == "item_reference":
                 name = f"items[{place}].id"
@@ -163,7 +160,7 @@ class Conversations:
             conversation=made.id,
         )
         opening = msgspec.structs.replace(opening, stages=catalog.stage_ids(catalog.layers(opening)))
-        await self._state.record(opening)
+        await self._state.record(opening, made.sessions)
         made.note(opening)
 
 

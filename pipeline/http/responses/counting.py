@@ -33,8 +33,8 @@ def routes(server: Server) -> list[Route]:
         if refused is not None:
             return refused
         asked = await understood(len(body), partial(openai_responses.decode_request, body))
-        before, stored = await looked_up(server.state, asked)
-        understand = partial(plans.plan, "responses", body, server.model, before=before, stored=stored)
+        said, stored = await looked_up(server.state, asked)
+        understand = partial(plans.plan, "responses", body, server.model, before=said.items, stored=stored)
         plan = await anyio.to_thread.run_sync(understand)
         assert plan.conversation is not None, "a responses request is a conversation"
         tokens = await server.engine.count(plan.conversation)

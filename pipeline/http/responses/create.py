@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -12,43 +11,51 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pipeline.http.host import Host, json_response
 from pipeline.http.incoming import understood
 from pipeline.http.live import Session
-from pipeline.http.responses.history import History
+from pipeline.http.responses.history import Conversation, History
 from pipeline.http.responses.items import Item
 from pipeline.http.responses.state import State, busy, unreadable
 from pipeline.http.streams import follow
 from pipeline.http.wishes import Place, Wish
+from pipeline.recorder import SessionRecorder
 from stages.errors import RequestError
 from stages.protocols import openai_responses
 from stages.protocols.openai_responses import ResponsesRequest
-from store.api import EventStore, StoreError
+from store.api import Overtaken, StoreError
 
 
 class Turn(msgspec.Struct, frozen=True):
     """What a request is beside what it asks. ``before``: the items that were said; ``stored``: those that its input
-    refers to, by id; ``conversation``: its id, or ""."""
+    refers to, by id; ``conversation``: its id, or ""; ``known``: its sessions, where it is to be one."""
 
     before: Sequence[Item] = ()
     stored: dict[str, Item] = {}
     conversation: str = ""
+    known: Collection[str] | None = None
     background: bool = False
 
 
 ALONE = Turn()
 
 
-@asynccontextmanager
-async def turn(state: State, body: bytes) -> AsyncGenerator[Turn]:
-    """What a request goes on from. While the block runs nothing else happens in its conversation, and then until its
-    session, which must be live at once, has said all. Raises RequestError, StoreError, StagesError."""
+async def turn(state: State, body: bytes) -> Turn:
+    """What a request goes on from. Raises RequestError, StoreError, StagesError."""
     request = await understood(len(body), partial(openai_responses.decode_request, body))
     conversation = request.conversation_id or ""
     if request.background or conversation:
         _storable(state, request)
-    with ExitStack() as held:
-        if conversation:
-            held.enter_context(state.alone(conversation))
-        before, stored = await looked_up(state, request, alone=True)
-        yield Turn(before, stored, conversation, request.background)
+    made, stored = await looked_up(state, request)
+    if made.busy:
+        raise busy(conversation)
+    return Turn(made.items, stored, conversation, made.sessions if conversation else None, request.background)
+
+
+async def alone(recorder: SessionRecorder, conversation: str) -> None:
+    """Wait until a session that knows its conversation is on record: from then on until its end it is the one that is
+    at work there. Raises RequestError (409) where another one was faster, at whatever process; StoreError."""
+    try:
+        await recorder.committed()
+    except Overtaken:
+        raise busy(conversation) from None
 
 
 async def begun(host: Host, session: Session, wish: Wish) -> ASGIApp:
@@ -71,32 +78,26 @@ async def begun(host: Host, session: Session, wish: Wish) -> ASGIApp:
     return followed
 
 
-async def looked_up(
-    state: State, request: ResponsesRequest, *, alone: bool = False
-) -> tuple[list[Item], dict[str, Item]]:
-    """The items that were said before a request, and those that its input refers to, by id. ``alone``: nothing may be
-    at work in its conversation. Raises RequestError, StoreError, StagesError."""
+async def looked_up(state: State, request: ResponsesRequest) -> tuple[Conversation, dict[str, Item]]:
+    """What was said before a request, in its conversation or not, and the items that its input refers to, by id. Raises
+    RequestError, StoreError, StagesError."""
     wanted = openai_responses.references(request)
     previous, conversation = request.previous_response_id, request.conversation_id
     if previous is None and conversation is None and not wanted:
-        return [], {}
+        return Conversation(""), {}
     if previous is not None and state.host.recorder.store is None:
         raise RequestError(
             "previous_response_id: this server records nothing, so there is nothing to go on from.",
             param="previous_response_id", code="previous_response_not_found",
         )  # fmt: skip
 
-    def look(store: EventStore) -> tuple[list[Item], dict[str, Item]]:
-        history = state.history(store)
-        before = [] if previous is None else history.before(previous)
+    def look(history: History) -> tuple[Conversation, dict[str, Item]]:
+        made = Conversation("", items=[] if previous is None else history.before(previous))
         if conversation is not None:
             made = history.conversation(conversation)
-            if alone and made.busy:
-                raise busy(conversation)
-            before = made.items
-        return before, _by_id(history, before, wanted)
+        return made, _by_id(history, made.items, wanted)
 
-    return await state.read(look)
+    return await state.look(look)
 
 
 def _by_id(history: History, before: Sequence[Item], wanted: Sequence[str]) -> dict[str, Item]:

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.http.host import json_response
-from pipeline.http.responses.items import Item, page
-from pipeline.http.responses.record import Stored, find, response_of
+from pipeline.http.responses.items import page
+from pipeline.http.responses.record import Stored, response_of
 from pipeline.http.responses.state import State
 from pipeline.http.streams import follow
 from pipeline.http.wishes import Place
@@ -80,7 +80,7 @@ class Responses:
             if not held.over.is_set():
                 raise running
         try:
-            await self._state.read(lambda store: store.delete(found.session))
+            await self._state.look(lambda history: history.delete(found.session))
         except StillOpen:
             raise running from None
         return json_response({"id": found.id, "object": "response.deleted", "deleted": True})
@@ -89,20 +89,17 @@ class Responses:
         """GET /v1/responses/{id}/input_items."""
         _included(request)
         found = await self._found(request)
-        items = await self._state.read(partial(self._input, found))
+        items = await self._state.look(lambda history: history.resolved(found.input))
         return json_response(page(items, request.query_params))
 
     # --- what they share
 
     async def _found(self, request: Request) -> Stored:
         name: str = request.path_params["response"]
-        return await self._state.read(lambda store: find(store, name))
+        return await self._state.look(lambda history: history.find(name))
 
     def _response(self, found: Stored, store: EventStore) -> openai_responses.Response:
         return response_of(store, found, self._state.host.parser_of)
-
-    def _input(self, found: Stored, store: EventStore) -> list[Item]:
-        return self._state.history(store).resolved(found.input)
 
     async def _follow(self, found: Stored, after: int, scope: Scope, receive: Receive, send: Send) -> None:
         # Events are numbered from 0; a place is behind so many.

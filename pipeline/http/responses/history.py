@@ -8,18 +8,22 @@ record``, this reads the store and waits for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from pipeline.http.live import LAG
 from pipeline.http.responses.items import Item, listed, session_of
 from pipeline.http.responses.record import RUNNING, Own, Stored, find, output_of, response_of, stored
+from pipeline.http.responses.record import session_of as response_of_session
+from pipeline.ids import is_new
 from stages.errors import RequestError
 from stages.opening import Opening
 from stages.protocols import openai_responses
 from stages.protocols.openai_responses import Response
-from store.api import EventStore, SessionInfo, SessionNotFound
+from store.api import EventStore, SessionInfo, SessionNotFound, StillOpen
 
 MAX_TURNS = 2_000
 """Responses, and changes of a conversation, that a request may go on from; items that its input may refer to."""
@@ -30,14 +34,14 @@ CONVERSATION = "conv_"
 _ID = re.compile(rf"{CONVERSATION}[0-9a-f]{{32}}\Z")
 _ENDED = ("completed", "incomplete")
 
-Change: TypeAlias = Literal["created", "updated", "added", "removed"]
+Change: TypeAlias = Literal["created", "updated", "added", "removed", "deleted"]
 
 
 class Note(msgspec.Struct, frozen=True):
     """What somebody did to a conversation beside talking in it: the request of a session in which no engine speaks.
 
     ``created``: with ``items`` and ``metadata``; ``updated``: ``metadata`` in place of what there was; ``added``:
-    ``items``; ``removed``: the item ``item``."""
+    ``items``; ``removed``: the item ``item``; ``deleted``: it is gone, and its notes will be."""
 
     change: Change
     items: list[Item] = []
@@ -46,7 +50,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct):
-    """A conversation as it is. ``busy``: a response of it is not finished."""
+    """A conversation as it is. ``busy``: a response of it is not finished; ``sessions``: those that it was read of."""
 
     id: str
     created: int = 0
@@ -54,6 +58,7 @@ class Conversation(msgspec.Struct):
     items: list[Item] = []
     exists: bool = False
     busy: bool = False
+    sessions: list[str] = []
 
     def shown(self) -> dict[str, Any]:
         """The object of the API."""
@@ -67,6 +72,8 @@ class Conversation(msgspec.Struct):
                 self.exists, self.created, self.metadata = True, opening.created, note.metadata
             case "updated":
                 self.metadata = note.metadata
+            case "deleted":
+                self.exists = False
             case "removed":
                 self.items = [item for item in self.items if item.get("id") != note.item]
             case "added":
@@ -93,14 +100,50 @@ def no_conversation(conversation: str) -> RequestError:
     )
 
 
-class History:
-    """Reads what was said, out of a store, for one request."""
+def _ours(session: str) -> bool:
+    return True
 
-    def __init__(self, store: EventStore, own: Own) -> None:
+
+class History:
+    """Reads what was said, out of a store, for one request. ``ours``: whether a session that runs is of this process:
+    then all that it has said is on record."""
+
+    def __init__(self, store: EventStore, own: Own, ours: Callable[[str], bool] = _ours) -> None:
         self._store = store
         self._own = own
+        self._ours = ours
+        self.early = False
+        """Another process may be just recording what was looked for: soon it may be there."""
         self._references = 0
         self._size = 0
+
+    # --- what may be there soon
+
+    def find(self, response_id: str) -> Stored:
+        """See ``record.find``."""
+        try:
+            return find(self._store, response_id)
+        except RequestError:
+            self._missed(response_of_session(response_id) or "")
+            raise
+
+    def delete(self, session: str) -> None:
+        """Delete a session. Raises StillOpen, and what else a store raises."""
+        try:
+            self._store.delete(session)
+        except StillOpen:
+            self._open(session)
+            raise
+
+    def _missed(self, session: str) -> None:
+        if is_new(session, LAG):
+            try:
+                self._store.opening(session)
+            except SessionNotFound:
+                self.early = True
+
+    def _open(self, session: str) -> None:
+        self.early = self.early or not self._ours(session)
 
     # --- by the response before
 
@@ -121,11 +164,13 @@ class History:
 
     def _previous(self, response_id: str) -> tuple[Stored, list[Item]]:
         try:
-            found = find(self._store, response_id)
+            found = self.find(response_id)
         except RequestError:
             raise _not_previous(response_id, "not found") from None
         self._weigh(found.opening)
         response = response_of(self._store, found, self._own)
+        if response.status in RUNNING:
+            self._open(found.session)
         if response.status not in _ENDED:
             raise _not_previous(response_id, f"is {response.status}")
         return found, self._brought(found, response)
@@ -142,7 +187,10 @@ class History:
         for info in self._of_conversation(conversation):
             if info.session == until:
                 break
-            self._step(made, info)
+            made.sessions.append(info.session)
+            # Of what was deleted meanwhile nothing was said.
+            with suppress(SessionNotFound):
+                self._step(made, info)
         # What was said in a conversation stays where somebody goes on from it, when the conversation is gone.
         if not made.exists and not until:
             raise no_conversation(conversation)
@@ -165,7 +213,9 @@ class History:
         elif found is not None:
             # One that says its last words is not closed yet, and is over all the same.
             response = response_of(self._store, found, self._own)
-            made.busy = made.busy or response.status in RUNNING
+            if response.status in RUNNING:
+                made.busy = True
+                self._open(info.session)
             if response.status in _ENDED:
                 made.items += self._brought(found, response)
 
@@ -197,6 +247,7 @@ class History:
             opening = self._opening(session)
             found = stored(opening, self._store.info(session))
         except SessionNotFound:
+            self._missed(session)
             return []
         if is_conversation(opening.response_id):
             return _added(opening)

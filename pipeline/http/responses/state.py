@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+import anyio
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,15 +15,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.http.host import Host, error_response, failure_response
 from pipeline.http.incoming import require_json
+from pipeline.http.live import LAG
 from pipeline.http.responses.history import Conversation, History
 from pipeline.http.serve import read_body
 from stages.errors import RequestError, StagesError
 from stages.opening import Opening
-from store.api import EventStore, StoreError
+from store.api import EventStore, Overtaken, StillOpen, StoreError
 
 T = TypeVar("T")
 Endpoint: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 log = logging.getLogger("playhead.http")
+_POLL = 0.05
+"""Seconds between two looks."""
 
 
 class State:
@@ -31,7 +34,6 @@ class State:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._taken: set[str] = set()
 
     @property
     def keeps(self) -> bool:
@@ -58,36 +60,42 @@ class State:
             raise RequestError("This server records nothing.", code="not_found", status=404)
         return await anyio.to_thread.run_sync(partial(_flushed, store, work))
 
-    async def record(self, opening: Opening) -> None:
-        """Record a session in which no engine speaks, and wait until that is durable. Raises StoreError."""
+    async def look(self, work: Callable[[History], T]) -> T:
+        """The same, into what was said. Where another process may be just recording what is looked for, it is waited
+        for, up to LAG seconds: whoever was told of it may go on from it here."""
+        until = anyio.current_time() + LAG
+        while True:
+            seen: list[History] = []
+            look = partial(self._look, work, seen)
+            try:
+                found = await self.read(look)
+            except (RequestError, StillOpen):
+                if not (seen and seen[0].early) or anyio.current_time() >= until:
+                    raise
+            else:
+                if not seen[0].early or anyio.current_time() >= until:
+                    return found
+            await anyio.sleep(_POLL)
+
+    def _look(self, work: Callable[[History], T], seen: list[History], store: EventStore) -> T:
+        seen.append(History(store, self.host.parser_of, lambda session: self.host.live.held(session) is not None))
+        return work(seen[0])
+
+    async def record(self, opening: Opening, known: Collection[str]) -> None:
+        """Record a session in which no engine speaks, and wait until that is durable. ``known``: all others of its
+        conversation. Raises RequestError (409) where there are more, StoreError."""
         recorder = self.host.recorder
         assert recorder.store is not None and recorder.mode != "off", "see require"
-        writer = recorder.store.writer(opening, recorder.mode)
+        writer = recorder.store.writer(opening, recorder.mode, known)
         writer.close("closed")
-        await anyio.to_thread.run_sync(writer.committed().result)
-
-    def history(self, store: EventStore) -> History:
-        """What was said."""
-        return History(store, self.host.parser_of)
+        try:
+            await anyio.to_thread.run_sync(writer.committed().result)
+        except Overtaken:
+            raise busy(opening.conversation) from None
 
     async def conversation(self, conversation: str) -> Conversation:
         """A conversation as it is. Raises RequestError, StoreError."""
-        return await self.read(lambda store: self.history(store).conversation(conversation))
-
-    @contextmanager
-    def alone(self, conversation: str) -> Generator[None]:
-        """While the block runs, nothing else happens in a conversation. Raises RequestError (409) where something
-        does, or a response of it is running."""
-        live = any(
-            session.opening.conversation == conversation and not session.ended for session in self.host.live.sessions()
-        )
-        if live or conversation in self._taken:
-            raise busy(conversation)
-        self._taken.add(conversation)
-        try:
-            yield
-        finally:
-            self._taken.discard(conversation)
+        return await self.look(lambda history: history.conversation(conversation))
 
     # --- requests
 

@@ -3,10 +3,19 @@
 Nobody outside this folder imports its modules directly.
 """
 
-from stages.protocols.anthropic.accumulate import Accumulator, AccumulatorState, Unfinished
+from stages.protocols.anthropic.accumulate import Accumulator, AccumulatorState
 from stages.protocols.anthropic.ask import body_of
 from stages.protocols.anthropic.back import rewritten
-from stages.protocols.anthropic.chunks import Chunk, MessageBody, error_chunk
+from stages.protocols.anthropic.chunks import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    Chunk,
+    MessageBody,
+    error_body,
+    error_chunk,
+    error_type,
+)
 from stages.protocols.anthropic.decode import MessagesReader, MessagesState, failure_of
 from stages.protocols.anthropic.encoder import ENCODER, ChunkLayer, MessagesEncoder, MessagesSnapshot
 from stages.protocols.anthropic.hub import chat_of, decode_request, unknown_fields
@@ -17,6 +26,9 @@ __all__ = [
     "ENCODER",
     "Accumulator",
     "AccumulatorState",
+    "BlockDelta",
+    "BlockStart",
+    "BlockStop",
     "Chunk",
     "ChunkLayer",
     "MessageBody",
@@ -25,12 +37,13 @@ __all__ = [
     "MessagesRequest",
     "MessagesSnapshot",
     "MessagesState",
-    "Unfinished",
     "beginning",
     "body_of",
     "chat_of",
     "decode_request",
+    "error_body",
     "error_chunk",
+    "error_type",
     "failure_of",
     "rewritten",
     "unknown_fields",

@@ -28,9 +28,6 @@ from stages.protocols.anthropic.chunks import (
 )
 from stages.protocols.anthropic.partial import beginning
 
-_CUT = ("max_tokens", "model_context_window_exceeded", "stop_sequence", "refusal")
-"""Reasons that leave a call unfinished."""
-
 
 class BlockState(msgspec.Struct):
     """A block in the making. ``pieces``: of its text, or of its input."""
@@ -47,11 +44,6 @@ class AccumulatorState(msgspec.Struct):
     blocks: list[BlockState] = []
     stopped: Stopped = Stopped(None)
     usage: MessageUsage = MessageUsage(output_tokens=0)
-
-
-class Unfinished(Exception):
-    """A call's input is no JSON object, and nothing tells the client so: there is no whole message. The message names
-    the tool."""
 
 
 class Accumulator:
@@ -79,13 +71,12 @@ class Accumulator:
             state.stopped = chunk.delta
             state.usage = _newer(state.usage, chunk.usage)
 
-    def message(self, *, spoiled: bool = False) -> MessageBody:
-        """What was collected so far as one object. The input of a call that the end of the message cut holds what can
-        be read of it; ``spoiled``: nothing cut it, whatever the reason to stop says. Raises Unfinished."""
+    def message(self) -> MessageBody:
+        """What was collected so far as one object. An input that is no JSON object, as of a call that was cut off,
+        holds what can be read of it; the reason to stop tells so."""
         state = self._state
         first = state.first or MessageBody("", "")
-        cut = state.stopped.stop_reason in _CUT and not spoiled
-        blocks = tuple(_block(block, cut) for block in state.blocks)
+        blocks = tuple(map(_block, state.blocks))
         return MessageBody(
             first.id, first.model, blocks, state.stopped.stop_reason, state.stopped.stop_sequence, state.usage
         )
@@ -109,15 +100,10 @@ def _newer(old: MessageUsage, new: MessageUsage) -> MessageUsage:
     return msgspec.structs.replace(old, **told)
 
 
-def _block(block: BlockState, cut: bool) -> Block:
+def _block(block: BlockState) -> Block:
     text = "".join(block.pieces)
     if isinstance(block.start, TextBlock):
         return TextBlock(text)
     if isinstance(block.start, ThinkingBlock):
         return ThinkingBlock(text, block.signature)
-    whole = input_of(text)
-    if whole is None:
-        if not cut:
-            raise Unfinished(f"The model called {block.start.name!r:.100} with an input that is no JSON object.")
-        whole = beginning(text)
-    return ToolUseBlock(block.start.id, block.start.name, whole)
+    return ToolUseBlock(block.start.id, block.start.name, input_of(text) or beginning(text))

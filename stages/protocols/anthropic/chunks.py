@@ -247,6 +247,24 @@ _ERRORS: dict[FailureKind, tuple[int, str, tuple[tuple[str, str], ...], str]] = 
     "client_closed": (499, "api_error", (), "The client closed the connection."),
 }
 
+# HTTP status → type, where that says more than the kind. Of a status that is in neither table, the type is that of its
+# kind: invalid_request_error for all others from 400 to 499.
+_BY_STATUS: dict[int, str] = {
+    402: "billing_error", 403: "permission_error", 408: "timeout_error", 409: "conflict_error",
+}  # fmt: skip
+
+
+def error_type(kind: FailureKind, status: int) -> str:
+    """What the protocol calls an error that is answered with this HTTP status."""
+    return _BY_STATUS.get(status) or _ERRORS[kind][1]
+
+
+def error_body(chunk: ErrorChunk, status: int, request_id: str) -> dict[str, Any]:
+    """The body of an error of ours that is answered with this HTTP status, which may be another than its kind's."""
+    error: dict[str, Any] = chunk.body["error"]
+    error_type = _BY_STATUS.get(status, error["type"])
+    return {**chunk.body, "error": {**error, "type": error_type}, "request_id": request_id}
+
 
 def error_chunk(kind: FailureKind, message: str, code: str | None = None, param: str | None = None) -> ErrorChunk:
     """The protocol's error object, with the HTTP status and headers it has where no byte was sent yet. It has no place

@@ -19,9 +19,9 @@ response's id and the block's index: it proves nothing, and any is taken back. W
 its text (``display: omitted``), a thinking block has its signature only; where it wants none, there is no block.
 
 A message has one choice: what others say is left out. So is what has no place: arguments of no open call, anything
-after Finish or End, empty text. Where the model ends its turn with a call that is not complete, ``max_tokens`` is the
-reason that the client is told: no other says that an input is not whole. Without streaming there is no message then if
-the input is no JSON object, but an error.
+after Finish or End, empty text. Where the model ends its turn with a call that is not complete, or whose input is no
+JSON object, ``max_tokens`` is the reason that the client is told: no other says that an input is not whole. The message
+without streaming is the stream's, collected: it has the same reason then, and what can be read of the input.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from stages.events import (
     Usage,
 )
 from stages.opening import Opening
-from stages.protocols.anthropic.accumulate import Accumulator, AccumulatorState, Unfinished
+from stages.protocols.anthropic.accumulate import Accumulator, AccumulatorState
 from stages.protocols.anthropic.chunks import (
     Block,
     BlockDelta,
@@ -74,8 +74,10 @@ from stages.protocols.anthropic.chunks import (
     ThinkingBlock,
     ThinkingDelta,
     ToolUseBlock,
+    error_body,
     error_chunk,
     error_event,
+    input_of,
 )
 from stages.protocols.anthropic.request import omits
 from stages.stage import Machine
@@ -90,8 +92,8 @@ class Progress(msgspec.Struct):
     """The encoder's state.
 
     ``sent``: a byte may be out; ``started``: message_start is; ``open``: the kind of the open block; ``blocks``: how
-    many began; ``call``: the semantic index of the open call; ``calls``, ``broken``: how many there are, and that are
-    not complete; ``spoiled``: nothing but the model's turn ended one of these; ``refused``: there was refusal text;
+    many began; ``call``: the semantic index of the open call, ``input``: its arguments so far; ``calls``, ``broken``:
+    how many there are, and that are not complete; ``refused``: there was refusal text;
     ``prompt``, ``cached``: as message_start told; ``tokens``: of the output so far; ``stopped``: the choice has
     finished, so; ``told``: message_delta is out.
     """
@@ -101,9 +103,9 @@ class Progress(msgspec.Struct):
     open: Open = ""
     blocks: int = 0
     call: int = -1
+    input: list[str] = []
     calls: int = 0
     broken: int = 0
-    spoiled: bool = False
     refused: bool = False
     prompt: int = 0
     cached: int = 0
@@ -128,11 +130,11 @@ class _Streaming:
         self._model = opening.model
         self._thinking = opening.ask.include_reasoning
         self._text = self._thinking and not omits(opening.request)
-        self._state = Progress() if snapshot is None else msgspec.structs.replace(snapshot.progress)
+        self._state = Progress() if snapshot is None else _copied(snapshot.progress)
 
     def snapshot(self) -> MessagesSnapshot:
         """See Machine."""
-        return MessagesSnapshot(msgspec.structs.replace(self._state))
+        return MessagesSnapshot(_copied(self._state))
 
     def step(self, event: Semantic, out: list[ChunkLayer]) -> None:
         """See Machine."""
@@ -143,11 +145,6 @@ class _Streaming:
     def forget(self) -> None:
         """Nothing of what it made was sent."""
         self._state.sent = False
-
-    @property
-    def spoiled(self) -> bool:
-        """A call is not complete, and nothing cut it off."""
-        return self._state.spoiled
 
     # --- blocks
 
@@ -179,8 +176,7 @@ class _Streaming:
         if state.open == "thinking":
             out.append(BlockDelta(index, SignatureDelta(_signature(self._id, index))))
         if state.open == "tool_use" and state.call >= 0:
-            state.broken += 1
-            state.call = -1
+            self._end_call(False)
         out.append(BlockStop(index))
         state.open = ""
 
@@ -218,14 +214,19 @@ class _Streaming:
             self._state.call = event.index
             self._state.calls += 1
 
+    def _end_call(self, complete: bool) -> None:
+        state = self._state
+        state.broken += not complete or input_of("".join(state.input)) is None
+        state.call, state.input = -1, []
+
     def _on_call_arguments(self, event: CallArguments, out: list[ChunkLayer]) -> None:
         if event.text and self._called(event.index):
+            self._state.input.append(event.text)
             self._add(InputDelta(event.text), out)
 
     def _on_call_end(self, event: CallEnd, out: list[ChunkLayer]) -> None:
         if self._called(event.index):
-            self._state.broken += not event.complete
-            self._state.call = -1
+            self._end_call(event.complete)
             self._close(out)
 
     def _called(self, index: int) -> bool:
@@ -246,7 +247,6 @@ class _Streaming:
         if event.reason == "stop" and isinstance(event.detail, str):
             return Stopped("stop_sequence", event.detail)
         if state.broken:
-            state.spoiled = True
             return Stopped("max_tokens")
         return Stopped("refusal" if state.refused else "end_turn")
 
@@ -272,7 +272,8 @@ class _Streaming:
             self._close(out)
             out.append(error_event(event.kind, event.message))
         else:
-            out.append(_named(error_chunk(event.kind, event.message), self._id))
+            chunk = error_chunk(event.kind, event.message)
+            out.append(msgspec.structs.replace(chunk, body=error_body(chunk, chunk.status, self._id)))
 
     def _on_end(self, _event: End, out: list[ChunkLayer]) -> None:
         state = self._state
@@ -309,7 +310,6 @@ class _Whole:
 
     def __init__(self, opening: Opening, snapshot: MessagesSnapshot | None = None) -> None:
         self._inner = _Streaming(opening, snapshot)
-        self._id = opening.response_id
         self._message = Accumulator(None if snapshot is None else snapshot.message)
 
     def snapshot(self) -> MessagesSnapshot:
@@ -329,20 +329,13 @@ class _Whole:
             if isinstance(chunk, ErrorChunk):
                 out.append(chunk)
             elif isinstance(chunk, MessageStop):
-                out.append(self._whole())
+                out.append(self._message.message())
             elif not isinstance(chunk, CommonChunk):
                 self._message.add(chunk)
 
-    def _whole(self) -> ChunkLayer:
-        try:
-            return self._message.message(spoiled=self._inner.spoiled)
-        except Unfinished as error:
-            return _named(error_chunk("engine", str(error)), self._id)
 
-
-def _named(chunk: ErrorChunk, response_id: str) -> ErrorChunk:
-    """An error that has the response's id in it."""
-    return msgspec.structs.replace(chunk, body={**chunk.body, "request_id": response_id})
+def _copied(progress: Progress) -> Progress:
+    return msgspec.structs.replace(progress, input=[*progress.input])
 
 
 def _input(usage: MessageUsage, prompt: int, cached: int) -> MessageUsage:
@@ -356,9 +349,9 @@ def _signature(response_id: str, index: int) -> str:
 
 
 class MessagesEncoder:
-    """The stage ``messages@1``."""
+    """The stage ``messages@2``."""
 
-    id = "messages@1"
+    id = "messages@2"
 
     def start(self, opening: Opening) -> Machine[Semantic, ChunkLayer]:
         """See Stage."""

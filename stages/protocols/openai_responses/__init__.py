@@ -9,7 +9,7 @@ from stages.protocols.openai_responses.ask import body_of
 from stages.protocols.openai_responses.back import rewritten
 from stages.protocols.openai_responses.base import base_of
 from stages.protocols.openai_responses.check import decode_request, unknown_fields
-from stages.protocols.openai_responses.chunks import Chunk, chunk_of
+from stages.protocols.openai_responses.chunks import Chunk, ErrorEvent, chunk_of
 from stages.protocols.openai_responses.decode import ResponsesReader, ResponsesState, failure_of
 from stages.protocols.openai_responses.encoder import ENCODER, ChunkLayer, ResponsesEncoder, ResponsesSnapshot
 from stages.protocols.openai_responses.hub import chat_of
@@ -24,6 +24,7 @@ __all__ = [
     "AccumulatorState",
     "Chunk",
     "ChunkLayer",
+    "ErrorEvent",
     "Includable",
     "Metadata",
     "Response",

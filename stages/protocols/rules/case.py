@@ -69,14 +69,14 @@ class Case:
         return said_in(self.evidence.protocol, self.reading)
 
     def unfinished(self, index: int) -> bool:
-        """A choice has a call that is not complete: where nobody knows what was meant, one whose arguments are no JSON
-        object."""
+        """A choice has a call that is not complete, as far as it is known what was meant, or whose arguments are no
+        JSON object."""
         meant = next((one for one in self.evidence.meant or () if one.choice == index), None)
         if meant is not None:
-            return not all(call.complete for call in meant.tool_calls)
+            return not all(call.complete and _object(call.arguments) for call in meant.tool_calls)
         said = self.said.choices.get(index)
         calls = [] if said is None else [call for call in said.calls if not call.free]
-        return any(not isinstance(parse(call.arguments or "{}")[0], dict) for call in calls)
+        return not all(_object(call.arguments) for call in calls)
 
     @cached_property
     def failed(self) -> bool:
@@ -87,6 +87,10 @@ class Case:
     def ended(self) -> bool:
         """Nobody said that the body was cut off, so that what its end lacks was never sent."""
         return self.evidence.marked not in ("truncated", "client_closed")
+
+
+def _object(arguments: str | None) -> bool:
+    return isinstance(parse(arguments or "{}")[0], dict)
 
 
 def shown(value: object) -> str:

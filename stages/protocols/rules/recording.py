@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from stages.events import Block, Done, Frame, Tick
+from stages.events import Block, Frame
 from stages.protocols import anthropic, openai_chat, openai_completions, openai_responses
 from stages.protocols.rules.case import Case, at, nowhere, said_in, said_whole, shown
 from stages.protocols.rules.compare import differences, unequal_tokens
@@ -18,8 +18,6 @@ from stages.protocols.rules.reading import Event, Reading
 from stages.protocols.rules.regroup import merged, split
 from stages.protocols.rules.rule import Finding, Rules
 from stages.protocols.rules.values import same
-from stages.sse import FRAMER
-from stages.stage import fold
 from stages.strict import parse
 
 RULES = Rules()
@@ -35,8 +33,8 @@ def x_fold(case: Case) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield nowhere(f"the body without streaming is no JSON object: {problem or shown(value)}")
     elif case.failed or value.get("error"):
-        # What an error leaves is no message. Of messages there is no whole one with half a call in it either.
-        half = case.evidence.protocol == "messages" and case.unfinished(0)
+        # What an error leaves is no message. Other servers have no whole message with half a call in it either.
+        half = not case.own and case.evidence.protocol == "messages" and case.unfinished(0)
         if not value.get("error") or not (case.failed or half):
             yield nowhere(f"an error in the {'stream' if case.failed else 'body without streaming'} only")
     else:
@@ -114,14 +112,8 @@ def _apart(one: bytes, other: bytes) -> tuple[int, str, str]:
     return low, _text(one[begin : low + 60]), _text(other[begin : low + 60])
 
 
-def _chat(values: list[Any]) -> list[Frame]:
-    chunks = [Done() if value is UNSET else openai_chat.chunk_of(value) for value in values]
-    # A stream that begins with a comment may have nothing but an error behind it: by itself that is no stream.
-    return fold(FRAMER.start(openai_chat.opening_of(chunks)), [Tick(), *openai_chat.reencoded(chunks)])
-
-
 REWRITTEN: dict[Protocol, Callable[[list[Any]], list[Frame]]] = {
-    "chat": _chat,
+    "chat": openai_chat.rewritten,
     "completions": openai_completions.rewritten,
     "messages": anthropic.rewritten,
     "responses": openai_responses.rewritten,

@@ -129,10 +129,11 @@ def test_without_a_parser_a_completion_is_the_content() -> None:
 # --- other rules ------------------------------------------------------------------------------------------------------
 
 
-def test_no_whole_message_has_it_and_whole_answers_of_chat_do() -> None:
+def test_other_servers_may_have_no_whole_message_with_it() -> None:
     error = b'{"error":{"message":"m","type":"server_error","param":null,"code":null}}'
     of_messages = b'{"type":"error","error":{"type":"api_error","message":"m"}}'
     assert not broken(132, body("messages", half()), "messages", whole=of_messages)
+    assert broken(132, body("messages", half()), "messages", whole=of_messages, own=True)
     assert broken(132, body("chat", half()), "chat", whole=error)
 
 
