@@ -7,8 +7,8 @@ hold a text to. Special tokens are no text to it: a rule names them by id.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -16,6 +16,7 @@ import llguidance
 
 from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
+from pipeline.engines.once import Made, Once
 from pipeline.engines.schemas import refused, size
 from stages.errors import RequestError
 from stages.grammar import Json, Rule
@@ -30,6 +31,8 @@ _KEPT_SIZE: Final = 4 * LARGEST
 """Of all that are kept: 200 MB."""
 _LIMITS: Final = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_states=50_000)
 """An object with 500 optional properties needs 2000 items; a state takes 2 kB."""
+AT_ONCE: Final = 2
+"""Grammars that are compiled at once: each takes a core from the model."""
 _SHOWN: Final = 300
 """Characters of the library's own words in a message."""
 
@@ -61,35 +64,29 @@ class Held:
 
 
 class Grammars:
-    """Compiles for one vocabulary. Used by one thread; what it made may be used by another."""
+    """Compiles for one vocabulary. Used by any thread, and so is what it made."""
 
     def __init__(self, pieces: Sequence[bytes], facts: TokenizerFacts) -> None:
-        """``pieces``: the bytes of every id."""
-        self._pieces = pieces
-        self._facts = facts
+        """``pieces``: the bytes of every id. Takes a second and 100 MB for 150 000 tokens, and no other thread runs
+        meanwhile, so this is for the time before anyone is served."""
         self._special = {**facts.special, **{pieces[end].decode("utf-8", "replace"): end for end in facts.eos}}
-        self._made: llguidance.LLTokenizer | None = None
-        self._kept: OrderedDict[str, tuple[llguidance.LLMatcher, int]] = OrderedDict()
+        self._ends = frozenset(facts.eos)
+        self._tokenizer = _tokenizer(pieces, facts, self._special.values()) if facts.eos else None
+        self._once: Once[llguidance.LLMatcher] = Once(KEPT, _KEPT_SIZE, AT_ONCE)
 
-    def compiled(self, rule: Rule) -> Callable[[], Held]:
-        """What makes the state of one choice. Raises RequestError where the library cannot take a schema."""
+    def compiled(self, rule: Rule, wanted: Callable[[], bool] = lambda: True) -> Callable[[], Held]:
+        """What makes the state of one choice. Takes seconds at worst, in which other threads run; those that want the
+        same wait for it. ``wanted``: asked before it is compiled; where it says no, CancelledError is raised. Raises
+        RequestError where the library cannot take a schema."""
         writer = Writer(self._special)
         try:
             text = writer.grammar(rule)
         except RecursionError:
             raise self._deep(writer.schemas) from None
-        kept = self._kept.pop(text, None)
-        matcher, cost = kept or self._compiled(text, writer.schemas)
-        self._kept[text] = matcher, cost
-        total = sum(cost for _, cost in self._kept.values())
-        while len(self._kept) > KEPT or (total > _KEPT_SIZE and len(self._kept) > 1):
-            _, (_, freed) = self._kept.popitem(last=False)
-            total -= freed
-        ends = frozenset(self._facts.eos)
-        return lambda: Held(matcher.deep_copy(), ends)
+        matcher = self._once.get(text, partial(self._compiled, text, writer.schemas), wanted)
+        return lambda: Held(matcher.deep_copy(), self._ends)
 
-    def _compiled(self, text: str, schemas: Sequence[Json]) -> tuple[llguidance.LLMatcher, int]:
-        """And its size."""
+    def _compiled(self, text: str, schemas: Sequence[Json]) -> Made[llguidance.LLMatcher]:
         total = 0
         for schema in schemas:
             try:
@@ -102,22 +99,16 @@ class Grammars:
             if total > LARGEST:
                 raise _unsupported(schema.param, f"all schemas together are too large: more than {LARGEST} parts")
         matcher = self._matcher(text)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # the first one takes long: all copies have it then
         if matcher.is_error():
             raise self._refusal(schemas, matcher)
-        return matcher, total
+        return Made(matcher, total)
 
     def _matcher(self, grammar: str) -> llguidance.LLMatcher:
-        return llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0, limits=_LIMITS)
-
-    def _tokenizer(self) -> llguidance.LLTokenizer:
-        """Made when it is wanted: a second and 100 MB for 150 000 tokens."""
-        if self._made is None:
-            if not self._facts.eos:
-                raise RequestError("this model has no token that ends its output, so nothing can be held to a form")
-            wrapped = llguidance.TokenizerWrapper(_Vocabulary(self._pieces, self._facts, self._special.values()))
-            ends = list(self._facts.eos)
-            self._made = llguidance.LLTokenizer(wrapped, n_vocab=len(self._pieces), eos_token=ends)
-        return self._made
+        if self._tokenizer is None:
+            raise RequestError("this model has no token that ends its output, so nothing can be held to a form")
+        return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
 
     def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
         for schema in schemas:
@@ -144,12 +135,19 @@ class _Vocabulary:
         return []
 
 
+def _tokenizer(pieces: Sequence[bytes], facts: TokenizerFacts, special: Iterable[int]) -> llguidance.LLTokenizer:
+    wrapped = llguidance.TokenizerWrapper(_Vocabulary(pieces, facts, special))
+    return llguidance.LLTokenizer(wrapped, n_vocab=len(pieces), eos_token=list(facts.eos))
+
+
 def _unsupported(param: str, why: str) -> RequestError:
     message = f"{param}: no output can be held to this schema: {why}"
     return RequestError(message, param=param, code="unsupported_schema")
 
 
 def _said(error: str) -> str:
-    """The first line of the library's own words."""
-    first = error.strip().splitlines()[0] if error.strip() else "no token is allowed"
-    return first.rpartition("failed to compile JSON schema: ")[2][:_SHOWN]
+    """What the library says, in one line: the first, and where that points into a text, what is wrong with it."""
+    lines = error.strip().splitlines() or ["no token is allowed"]
+    first = lines[0].rpartition("failed to compile JSON schema: ")[2]
+    wrong = next((line for line in lines if line.startswith("error: ")), "") if first.endswith(":") else ""
+    return f"{first} {wrong.removeprefix('error: ')}".strip()[:_SHOWN]

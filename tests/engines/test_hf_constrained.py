@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pipeline.engines.hf import HfEngine
 from stages.constraint import Constraint
-from stages.events import ErrorInput, FinishInput
-from stages.grammar import Json, Literal, OneOf
+from stages.events import ErrorInput, FinishInput, Input, TokensInput
+from stages.grammar import Again, Json, Literal, OneOf, Row
 from stages.parse.formats.plain import PLAIN
 from tests.support.engines import ask, collect, ids, tokens, written
 
@@ -47,3 +49,52 @@ async def test_a_constraint_beside_other_wishes(engine: HfEngine) -> None:
     [refused] = await collect(engine, ask(constraint=wrong))
     assert isinstance(refused, ErrorInput)
     assert (refused.code, refused.param) == ("unsupported_schema", "response_format.json_schema.schema")
+
+
+WORDS = Constraint(Row((Literal("a"), Again(OneOf((Literal("b"), Literal("c")))))), PLAIN)
+"""The model may end after each letter."""
+
+
+async def test_choices_and_seeds(engine: HfEngine) -> None:
+    """Each choice is held by itself, and chosen by the seed and its number alone."""
+    request = ask(constraint=WORDS, n=3, seed=5, max_tokens=8, logprobs=2)
+    one, again = await collect(engine, request), await collect(engine, request)
+    texts = [written(one, choice) for choice in range(3)]
+    assert texts == [written(again, choice) for choice in range(3)]
+    assert all(re.fullmatch(rb"a[bc]*(<\|im_end\|>)?", text) for text in texts)
+    assert len(set(texts)) > 1
+    alone = await collect(engine, ask(constraint=WORDS, seed=5, max_tokens=8))
+    assert written(alone) == texts[0]
+    for event in tokens(one):
+        [entry] = event.logprobs
+        assert (entry.id,) == event.ids
+        assert len(entry.top) == 2
+
+
+async def test_min_tokens_penalties_and_stops(engine: HfEngine) -> None:
+    # The likeliest letter again and again, which a penalty turns into another one; the end may not come before.
+    bias = {EOS: 50.0}
+    long = await collect(engine, ask(constraint=WORDS, temperature=0.0, min_tokens=6, logit_bias=bias))
+    assert len(ids(long)) == 7
+    assert re.fullmatch(rb"a[bc]+<\|im_end\|>", written(long))
+    whole = await collect(engine, ask(constraint=Constraint(Literal("Rhine"), PLAIN), min_tokens=50))
+    assert written(whole) == b"Rhine<|im_end|>"  # nothing else is allowed
+    varied = await collect(
+        engine,
+        ask(constraint=WORDS, temperature=0.0, min_tokens=9, max_tokens=9, frequency_penalty=2.0, presence_penalty=2.0,
+            repetition_penalty=1e9),
+    )  # fmt: skip
+    assert {b"b", b"c"} <= {bytes([byte]) for byte in written(varied)}
+    assert re.fullmatch(rb"a[bc]+", written(varied))
+    # An id that may end the output is no part of it: not before it is whole.
+    stopped = await collect(
+        engine, ask(constraint=Constraint(Literal("Rhine"), PLAIN), stop_token_ids=(0,), logit_bias={0: 100.0})
+    )
+    assert written(stopped) == b"Rhine<|endoftext|>"
+
+    def watch(event: Input) -> str | None:
+        return "c" if isinstance(event, TokensInput) and "h" in event.text else None
+
+    cut = await collect(engine, ask(constraint=Constraint(Literal("Rhine"), PLAIN), watch=watch))
+    assert b"Rhine".startswith(written(cut))
+    assert [event.reason for event in cut if isinstance(event, FinishInput)] == ["stop"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.schemas import LARGEST, refused, size, writable
+from pipeline.engines.patterns import translated
+from pipeline.engines.schemas import WIDEST, refused, size, writable
 
 NAME: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
 CLOSED: dict[str, Any] = {**NAME, "additionalProperties": False}
@@ -26,24 +27,96 @@ def test_an_object_that_lists_its_properties_has_no_others(schema: Any, want: An
     assert writable(schema) == want
 
 
+ANY: dict[str, Any] = {"patternProperties": {"": {}}, "additionalProperties": False}
+"""Any others: every name matches."""
+AGE: dict[str, Any] = {"properties": {"age": {"type": "integer"}}}
+
+
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "want"),
     [
-        {"type": "object"},
-        {**NAME, "additionalProperties": True},
-        {**NAME, "additionalProperties": {"type": "integer"}},
-        {**NAME, "patternProperties": {"^x": {}}},
-        {**NAME, "minProperties": 3},
-        {**NAME, "required": ["name", "age"]},
+        ({"type": "object"}, {"type": "object"}),
+        ({**NAME, "additionalProperties": True}, {**NAME, **ANY}),
+        ({**NAME, "minProperties": 3}, {**NAME, "minProperties": 3, **ANY}),
+        ({**NAME, "required": ["name", "age"]}, {**NAME, "required": ["name", "age"], **ANY}),
         # Two schemas for one object: each leaves to the other what it does not list.
-        {"allOf": [NAME, {"properties": {"age": {"type": "integer"}}}]},
-        {**NAME, "anyOf": [{"required": ["age"]}, {"required": ["name"]}]},
-        {"$defs": {"n": NAME}, "$ref": "#/$defs/n", "required": ["age"]},
-        {"type": "array", "items": {"$ref": "#/$defs/n", "properties": {"age": {}}}, "$defs": {"n": NAME}},
+        ({"allOf": [NAME, AGE]}, {"allOf": [{**NAME, **ANY}, {**AGE, **ANY}]}),
+        (
+            {**NAME, "anyOf": [{"required": ["age"]}, {"required": ["name"]}]},
+            {**NAME, "anyOf": [{"required": ["age"]}, {"required": ["name"]}], **ANY},
+        ),
+        (
+            {"$defs": {"n": NAME}, "$ref": "#/$defs/n", "required": ["age"]},
+            {"$defs": {"n": {**NAME, **ANY}}, "$ref": "#/$defs/n", "required": ["age"]},
+        ),
+        (
+            {"type": "array", "items": {"$ref": "#/$defs/n", **AGE}, "$defs": {"n": NAME}},
+            {"type": "array", "items": {"$ref": "#/$defs/n", **AGE, **ANY}, "$defs": {"n": {**NAME, **ANY}}},
+        ),
+        # The pattern's object and the property's are one.
+        (
+            {"properties": {"a": NAME}, "patternProperties": {"^a": AGE}},
+            {
+                "properties": {"a": {**NAME, **ANY}},
+                "patternProperties": {"^a": {**AGE, **ANY}},
+                "additionalProperties": False,
+            },
+        ),
     ],
 )
-def test_unless_others_may_be_meant(schema: Any) -> None:
-    assert writable(schema) == schema
+def test_unless_others_may_be_meant(schema: Any, want: Any) -> None:
+    assert writable(schema) == want
+
+
+def test_others_of_a_schema_are_those_whose_names_are_not_listed() -> None:
+    schema: Any = {"properties": {"a": {}}, "additionalProperties": {"type": "null"}}
+    assert writable(schema) == {
+        "properties": {"a": {}},
+        "patternProperties": {r"^$|^[^\x01a]|^a[^\x01]": {"type": "null"}},
+        "additionalProperties": False,
+    }
+    # All names are others where none is listed; by patterns nobody can say "all but these".
+    assert writable({"additionalProperties": {}}) == {"additionalProperties": {}}
+    assert writable({"patternProperties": {"^x": {}}, "additionalProperties": {"type": "null"}}) == {
+        "patternProperties": {"^x": {}},
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("branches", "same"),
+    [
+        ([{"const": "a"}, {"const": "b", "title": "B"}, {"const": None}], False),
+        ([{"enum": ["a", "b"]}, {"enum": ["c", True]}], False),
+        ([{"const": "a"}, {"enum": ["b", "a"]}], True),
+        ([{"const": 1}, {"const": 1.0}], True),
+        ([{"const": "a"}, {"type": "string"}], True),
+    ],
+)
+def test_one_of_several_values_is_any_of_them(branches: Any, same: bool) -> None:
+    assert writable({"oneOf": branches}) == {"oneOf" if same else "anyOf": branches}
+    assert writable({"oneOf": branches, "anyOf": [{}]}) == {"oneOf": branches, "anyOf": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "want"),
+    [
+        ({"exclusiveMinimum": 0}, {"exclusiveMinimum": 0}),
+        ({"exclusiveMinimum": 0, "maximum": 1}, {"exclusiveMinimum": 0, "maximum": 1}),
+        ({"exclusiveMinimum": 0, "maximum": 0.5}, {"minimum": 1e-6, "maximum": 0.5}),
+        ({"exclusiveMaximum": -1, "minimum": -1.5}, {"maximum": -1.000001, "minimum": -1.5}),
+        ({"type": "integer", "exclusiveMinimum": 0, "maximum": 0.5}, None),
+        # Another part may have the other bound.
+        ({"allOf": [{"exclusiveMinimum": 1}, {"maximum": 1.5}]}, {"allOf": [{"minimum": 1.000001}, {"maximum": 1.5}]}),
+    ],
+)
+def test_a_number_keeps_off_a_whole_one_that_it_is_not(schema: Any, want: Any) -> None:
+    assert writable(schema) == (schema if want is None else want)
+
+
+def test_a_minute_has_sixty_seconds() -> None:
+    assert writable({"format": "time"}) == {"format": "time", "pattern": ":[0-5][0-9]:[0-5]"}
+    assert writable({"format": "time", "pattern": "Z$"}) == {"format": "time", "pattern": "Z$"}
 
 
 def test_notes_go() -> None:
@@ -55,6 +128,8 @@ def test_notes_go() -> None:
     named: Any = {"properties": {"format": {"const": {"format": "color"}}}, "additionalProperties": False}
     assert writable(named) == named
     assert writable({"uniqueItems": True}) == {"uniqueItems": True}
+    assert writable({"propertyNames": {"type": "string"}}) == {}
+    assert writable({"propertyNames": {"maxLength": 3}}) == {"propertyNames": {"maxLength": 3}}
 
 
 def test_a_deep_nesting_is_an_error_that_can_be_caught() -> None:
@@ -73,11 +148,20 @@ def names(count: int) -> dict[str, Any]:
     return {f"^p{number}$": {"type": "integer"} for number in range(count)}
 
 
+def wide(outer: str, count: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {f"p{number}": {} for number in range(count)}
+    return {"properties": {name: {"properties": inner} for name in outer}}
+
+
 REFUSED: list[tuple[Any, str]] = [
     ({"enum": ["x"] * 19_000}, ""),
-    ({"enum": [{"a": 1}] * LARGEST}, "too large"),
-    ({"required": [f"p{number}" for number in range(LARGEST)]}, "too large"),
-    ({"properties": {f"p{number}": {} for number in range(LARGEST)}}, "too large"),
+    ({"enum": [{"a": 1}] * WIDEST}, "too large"),
+    ({"required": [f"p{number}" for number in range(WIDEST)]}, "too large"),
+    ({"properties": {f"p{number}": {} for number in range(WIDEST)}}, "too large"),
+    # Width is what takes long.
+    (wide("abcdefghi", 500), ""),
+    (wide("abcdefghij", 500), "5000 are the most"),
+    (wide("abcde", 501), "2000 are the most"),
     # Intersections: seconds for 18 patterns, for ever for 30.
     ({"allOf": patterns(8)}, ""),
     ({"allOf": patterns(9)}, "9 patterns"),
@@ -98,6 +182,18 @@ REFUSED: list[tuple[Any, str]] = [
     ({"minProperties": 2}, "minProperties"),
     ({"minProperties": 2, "required": ["a"]}, ""),
     ({"minProperties": 2, "additionalProperties": False}, ""),
+    # The library's numbers have 64 bits.
+    ({"maximum": 2**63 - 1, "minimum": -(2**63)}, ""),
+    ({"maximum": 2**63}, "'maximum'"),
+    ({"items": {"enum": ["a", {"b": [-(2**63) - 1]}]}}, "'enum'"),
+    ({"const": 10**30}, "'const'"),
+    # What is no pattern's name cannot be said where several schemas say it.
+    ({"allOf": [{"patternProperties": {"x": {}}}, {"required": ["a"]}]}, "additionalProperties"),
+    ({"allOf": [{"patternProperties": {"x": {}}, "additionalProperties": False}, {"required": ["a"]}]}, ""),
+    ({"properties": {"a": {}}, "patternProperties": {"^a$": {}}}, "'^a$'"),
+    ({"properties": {"a": {}}, "patternProperties": {"^b$": {}}}, ""),
+    ({"properties": {"a": {}, "b" * 200: {}}, "additionalProperties": {"type": "null"}}, "too many"),
+    ({"properties": {"a": {}, "b" * 200: {}}, "additionalProperties": True}, ""),
 ]
 
 
@@ -120,12 +216,12 @@ def test_doubling_references_are_read_once() -> None:
     assert "patterns" in refused({"$ref": "#/$defs/n0", "$defs": {**defs, "n60": {"pattern": "a"}}})
 
 
-@pytest.mark.parametrize(
-    ("pattern", "want"),
-    [("[^a]", r"[^\x01a]"), (r"\[^a", r"\[^a"), (r"\\[^a]", r"\\[^\x01a]"), ("^[a^]$", "^[a^]$")],
-)
-def test_classes_that_leave_out(pattern: str, want: str) -> None:
+@pytest.mark.parametrize("pattern", ["[^a]", "a.b"])
+def test_patterns_are_translated(pattern: str) -> None:
+    want = translated(pattern)
     assert writable({"pattern": pattern}) == {"pattern": want}
-    assert writable({"patternProperties": {pattern: {}}}) == {"patternProperties": {want: {}}}
+    assert writable({"patternProperties": {pattern: {}}}) == {
+        "patternProperties": {want: {}}, "additionalProperties": False
+    }  # fmt: skip
     named: Any = {"properties": {"pattern": {"const": pattern}}, "additionalProperties": False}
     assert writable(named) == named

@@ -10,8 +10,10 @@ import anyio
 import anyio.to_thread
 
 from pipeline.engines.base import EngineRequest
-from pipeline.engines.loop import EngineLoop, Sampled
+from pipeline.engines.jobs import Sampled
+from pipeline.engines.loop import EngineLoop
 from pipeline.engines.prompt import Prepared, Prompt
+from stages.constraint import Constraint
 from stages.errors import RequestError
 from stages.events import (
     TokenLogprob,
@@ -40,6 +42,7 @@ class Counter:
         self.made = threading.Semaphore(0)
         self.passes: list[str] = []
         self.prepare_hook: Callable[[EngineRequest], None] = lambda request: None
+        self.hold_hook: Callable[[Callable[[], bool]], None] = lambda wanted: None
         self.step_hook: Callable[[str], None] = lambda session: None
 
     def prepare(self, request: EngineRequest) -> list[Prepared]:
@@ -51,6 +54,12 @@ class Counter:
             Prepared(Prompt(tuple(map(int, text)), "tail", str(text)), range(number * each, (number + 1) * each))
             for number, text in enumerate(request.prompts)
         ]
+
+    def hold(
+        self, constraint: Constraint, prompts: Sequence[Prepared], wanted: Callable[[], bool]
+    ) -> Sequence[Prepared]:
+        self.hold_hook(wanted)
+        return prompts
 
     def attached(self) -> AbstractContextManager[object]:
         return nullcontext()

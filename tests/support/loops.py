@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Self
@@ -12,9 +12,11 @@ import anyio
 import anyio.to_thread
 
 from pipeline.engines.base import Conversation, EngineRequest, EngineStream
-from pipeline.engines.loop import EngineLoop, Sampled
+from pipeline.engines.jobs import Sampled
+from pipeline.engines.loop import EngineLoop
 from pipeline.engines.prompt import Prepared, Prompt
 from pipeline.engines.toy import ToyTokenizer
+from stages.constraint import Constraint
 from stages.events import TokenLogprob
 from stages.opening import EngineFacts, TokenizerFacts
 from tests.support.server import PATIENCE
@@ -90,6 +92,12 @@ class GatedEngine:
         """See Backend."""
         assert self.admission.wait(PATIENCE)
         return [Prepared(Prompt(tuple(range(CHUNKS)), ""), range(request.n))]
+
+    def hold(
+        self, constraint: Constraint, prompts: Sequence[Prepared], wanted: Callable[[], bool]
+    ) -> Sequence[Prepared]:
+        """See Backend."""
+        return prompts
 
     def attached(self) -> AbstractContextManager[object]:
         """See Backend."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 
@@ -11,6 +11,7 @@ from pipeline.engines.base import Conversation, EngineRequest
 from pipeline.engines.hf.model import Model
 from pipeline.engines.hf.work import Work
 from pipeline.engines.prompt import Prepared, prepare, render
+from stages.constraint import Constraint
 from stages.errors import RequestError
 
 
@@ -19,20 +20,20 @@ class Backend(Model):
 
     def prepare(self, request: EngineRequest) -> list[Prepared]:
         """See Backend."""
+        if request.constraint is not None and request.sampling.ignore_eos:
+            raise RequestError("not together with tools or formats that the output is held to", param="ignore_eos")
         with self.tokenizing:
-            prompts = prepare(
+            return prepare(
                 self._tokenizer, request, self.facts, pieces=self.pieces, vocabulary=self._vocabulary,
                 context=self.context,
             )  # fmt: skip
-        constraint = request.constraint
-        if constraint is None:
-            return prompts
-        if request.sampling.ignore_eos:
-            raise RequestError("not together with tools or formats that the output is held to", param="ignore_eos")
+
+    def hold(self, constraint: Constraint, prompts: Sequence[Prepared], wanted: Callable[[], bool]) -> list[Prepared]:
+        """See Backend."""
         return [
             # Forced tokens are what a test wants to see; the rest of its output is an end.
             prepared if prepared.forced is not None
-            else prepared._replace(held=self.grammars.compiled(constraint.after(prepared.prompt.tail)))
+            else prepared._replace(held=self.grammars.compiled(constraint.after(prepared.prompt.tail), wanted))
             for prepared in prompts
         ]  # fmt: skip
 

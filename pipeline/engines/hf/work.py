@@ -12,7 +12,7 @@ from pipeline.engines.base import EngineRequest
 from pipeline.engines.constrained import Held
 from pipeline.engines.hf.model import Model
 from pipeline.engines.hf.sampling import GREEDY_BELOW, generator_of, processors_of
-from pipeline.engines.loop import Sampled
+from pipeline.engines.jobs import Sampled
 from pipeline.engines.prompt import Prepared
 from stages.events import TokenLogprob, TopLogprob
 
@@ -54,7 +54,7 @@ class Sampler:
         self._fresh = True
 
     def step(self) -> Sampled:
-        """See loop.Sampler."""
+        """See jobs.Sampler."""
         if not self._fresh:
             self._logits = self._model.forward(self._ids[:, self._length - 1 : self._length], self._cache)[-1]
         self._fresh = False
@@ -100,7 +100,7 @@ class Work:
         self._entries: list[TokenLogprob] = []
 
     def prefill(self) -> tuple[int, int]:
-        """See loop.Work."""
+        """See jobs.Work."""
         start = self._computed
         ids = self._prepared.prompt.ids[start : start + CHUNK]
         logits = self._model.forward(torch.tensor([ids]), self._cache, 1 if self._told is None else len(ids))
@@ -114,11 +114,11 @@ class Work:
         return start, self._computed
 
     def logprobs(self) -> list[TokenLogprob]:
-        """See loop.Work."""
+        """See jobs.Work."""
         return self._entries
 
     def samplers(self) -> list[Sampler]:
-        """See loop.Work."""
+        """See jobs.Work."""
         choices = self._prepared.choices
         caches = [self._cache, *(copy.deepcopy(self._cache) for _ in choices[1:])]
         return [

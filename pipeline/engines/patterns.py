@@ -1,0 +1,158 @@
+"""Regular expressions of JSON Schema (those of ECMA-262) as the grammar library reads them, which are Rust's.
+
+* Classes are spelled so that both mean the same: ``\\s`` and ``.`` differ in a few characters, ``[``, ``&`` and ``~``
+  are ordinary in a class of ECMA-262.
+* U+0001 is left out of everything: a class with all control characters and without ``"`` or ``\\`` lets these through
+  in the library, written behind a backslash as JSON has them.
+
+What is none is left as it is: the library refuses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
+    |\\(?:[pP]\{[^}]*\}|u\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|c[A-Za-z]|0(?![0-9])|.)
+    |.""",
+    re.DOTALL | re.VERBOSE,
+)
+_CONTROLS: Final = {"\\t": 9, "\\n": 10, "\\v": 11, "\\f": 12, "\\r": 13, "\\0": 0}
+_SPACE: Final = r"\t\n\x0b\x0c\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}"
+_DOT: Final = r"[^\n\r\x{2028}\x{2029}]"
+_SETS: Final = {"\\s": f"[{_SPACE}]", "\\S": f"[^{_SPACE}]", "\\d": "\\d", "\\D": "\\D", "\\w": "\\w", "\\W": "\\W"}
+_NONE: Final = r"[^\s\S]"
+_ANY: Final = r"[\s\S]"
+_LEFT_OUT: Final = 1
+LONGEST: Final = 20_000
+"""Characters of a pattern of names."""
+
+
+def translated(pattern: str) -> str:
+    """The same expression, in the library's words."""
+    tokens: list[str] = _TOKEN.findall(pattern)
+    made: list[str] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        if token == "[":
+            end = _closer(tokens, at + 1)
+            if end is None:
+                return pattern
+            made.append(_class(tokens[at + 1 : end]))
+            at = end
+        else:
+            made.append(_outside(token))
+        at += 1
+    return "".join(made)
+
+
+def others(names: Collection[str]) -> str:
+    """What every text matches but these; at most ``LONGEST`` characters, else empty."""
+    after: defaultdict[str, set[str]] = defaultdict(set)
+    size = 0
+    for name in names:
+        size += len(name) * len(name)
+        if size > LONGEST:
+            return ""
+        for at, char in enumerate(name):
+            after[name[:at]].add(char)
+        after[name] |= set()
+    ways: list[str] = []
+    for before, chars in after.items():
+        head = "".join(map(_char, map(ord, before)))
+        if before not in names:
+            ways.append(f"^{head}$")
+        ways.append(f"^{head}[^\\x01{''.join(_char(ord(char)) for char in sorted(chars))}]")
+    made = "|".join(ways)
+    return made if len(made) <= LONGEST else ""
+
+
+def _closer(tokens: Sequence[str], at: int) -> int | None:
+    return next((index for index in range(at, len(tokens)) if tokens[index] == "]"), None)
+
+
+def _outside(token: str) -> str:
+    if token == ".":
+        return _DOT
+    if token in ("\\<", "\\>"):
+        return token[1]
+    if token in _SETS:
+        return _SETS[token]
+    if token[:2] in ("\\p", "\\P") and len(token) > 2:
+        return f"[{token}--\\x01]"
+    code = _code(token)
+    if code == _LEFT_OUT:
+        return _NONE
+    return token if code is None or (len(token) <= 2 and token[1:] != "0") else _char(code)
+
+
+def _class(tokens: Sequence[str]) -> str:
+    negated = bool(tokens) and tokens[0] == "^"
+    inner = tokens[1:] if negated else tokens
+    made: list[str] = []
+    at = 0
+    while at < len(inner):
+        first = _inside(inner[at])
+        last = _inside(inner[at + 2]) if inner[at + 1 : at + 2] == ["-"] and at + 2 < len(inner) else None
+        if first is None or last is None:
+            made.append(_part(inner[at]) if first is None else _range(first, first))
+            at += 1
+        else:
+            made.append(_range(first, last))
+            at += 3
+    parts = "".join(made)
+    if negated:
+        return f"[^\\x01{parts}]" if inner else _ANY
+    return f"[{parts}]" if parts else _NONE
+
+
+def _part(token: str) -> str:
+    """A set inside of a class."""
+    if token[:2] in ("\\p", "\\P"):
+        return f"[{token}--\\x01]"
+    return _SETS[token][1:-1] if token == "\\s" else _SETS.get(token, token)
+
+
+def _range(first: int, last: int) -> str:
+    if first == last:
+        return "" if first == _LEFT_OUT else _char(first)
+    if not first <= _LEFT_OUT <= last:
+        return f"{_char(first)}-{_char(last)}"
+    low = "" if first == _LEFT_OUT else _char(0)
+    return low if last == _LEFT_OUT else f"{low}{_char(_LEFT_OUT + 1)}-{_char(last)}"
+
+
+def _inside(token: str) -> int | None:
+    """The character that a token is in a class; None: it is a set, or nothing that is known."""
+    if token == "\\b":
+        return 8
+    code = _code(token)
+    if code is None and len(token) == 2 and not token[1].isalnum():
+        return ord(token[1])
+    return code
+
+
+def _code(token: str) -> int | None:
+    """The character that a token is, where that is written as itself or by its number."""
+    if len(token) == 1:
+        return ord(token)
+    if token in _CONTROLS:
+        return _CONTROLS[token]
+    digits = token[2:].strip("{}")
+    if token.count("\\u") == 2:
+        high, low = int(token[2:6], 16), int(token[8:], 16)
+        return 0x10000 + ((high - 0xD800) << 10) + low - 0xDC00
+    if len(token) > 3 and token[1] in "xu":
+        return int(digits, 16)
+    return ord(digits) % 32 if len(token) == 3 and token[1] == "c" else None
+
+
+def _char(code: int) -> str:
+    """A character, as it may stand anywhere."""
+    char = chr(code) if code < 0x110000 else ""
+    return char if char.isascii() and char.isalnum() else f"\\x{{{code:x}}}"
