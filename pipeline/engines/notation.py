@@ -111,16 +111,22 @@ class Writer:
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]
         if without := [quoted(marker) for marker in self._lettered(rule.without)]:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
-        text = self._named("TEXT", " & ".join(parts))
+        return self._up_to(self._named("TEXT", " & ".join(parts)), rule.until)
+
+    def _up_to(self, text: str, until: Iterable[str]) -> str:
+        """A text, and one of ``until``: the first of them ends it."""
         ways: list[str] = []
-        for end in rule.until:
+        ends: list[str] = []
+        for end in until:
             head, *behind = self._literal(end)
-            if not behind and not head.startswith("<"):
-                ways.append(self._named("until", f"{text} {head}"))  # lazy: the first of them ends it
-            elif head.startswith("<"):
+            if head.startswith("<["):
                 ways.append(" ".join((text, head, *behind)))
-            else:
+            elif behind:
                 ways.append(" ".join((self._named("TEXT", f"{text} {head}"), *behind)))
+            else:
+                ends.append(head)
+        if ends:
+            ways.append(self._named("until", f"{text} ({' | '.join(ends)})"))  # lazy
         return f"({' | '.join(ways)})"
 
     def _lettered(self, markers: Iterable[str]) -> list[str]:
@@ -136,15 +142,8 @@ class Writer:
         return self._named("json", f"%json {json.dumps(schema)}")
 
     def _free(self, rule: Free) -> str:
-        tokens = [f"<[{self._special[end]}]>" for end in rule.until if end in self._special]
-        texts = [json.dumps(end, ensure_ascii=False) for end in rule.until if end not in self._special]
         text = self._named("TEXT", self._text(rule))
-        if not rule.until:
-            return text
-        ways = [f"{text} {token}" for token in tokens]
-        if texts:
-            ways.append(self._named("until", f"{text} ({' | '.join(texts)})"))  # lazy: the first of them ends it
-        return f"({' | '.join(ways)})"
+        return self._up_to(text, rule.until) if rule.until else text
 
     def _text(self, rule: Free) -> str:
         without = [quoted(marker) for marker in self._lettered(rule.without)]

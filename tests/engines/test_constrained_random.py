@@ -14,7 +14,7 @@ from stages.constraint import constraint_of
 from stages.opening import Ask, Tool
 from stages.parse.formats import FORMATS
 from stages.parse.formats.plain import PLAIN
-from tests.support.constrained import Vocabulary, markers
+from tests.support.constrained import Vocabulary, ends, markers
 from tests.support.parse import message, opening, semantic, session
 
 NAMES = ("a", "city", "naïve 潮", 'q"uote', "back\\slash", "new\nline", "</tool_call>", "[TOOL_CALLS]", "arguments", "")
@@ -60,7 +60,7 @@ def table(dice: random.Random, depth: int, names: Sequence[str] = NAMES) -> dict
 @pytest.mark.parametrize("ids", [True, False])
 @pytest.mark.parametrize("form", [form for form in FORMATS if form.spellings], ids=lambda form: form.name)
 def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
-    vocabulary = Vocabulary(markers(form) if ids else ())
+    vocabulary = Vocabulary(markers(form) if ids else (), ends(form))
     dice = random.Random(form.name)
     for seed in range(4):
         names = NAMES if form.spellings[0].arguments is None else PLAIN_NAMES
