@@ -18,7 +18,7 @@ from stages.parse.formats import FORMATS
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN
 from stages.parse.spellings.pairs import Pairs
-from tests.support.constrained import Vocabulary, ends, markers, text_of
+from tests.support.constrained import PREFIXES, Vocabulary, ends, markers, text_of
 from tests.support.parse import OFF, PROMPT, THINKING, Collected, message, opening, semantic, session
 
 
@@ -104,6 +104,7 @@ def test_several_calls_are_read_as_several(form: Any) -> None:
 def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
     start = form.spellings[-1].opens + form.spellings[-1].call[0]
     words = (*form.calls.bare, start[: start.find("[") + 1])
+    words = (*words, *(start[: start.find(word)] for word in PREFIXES if word in start))
     words = (*words, *ends(form))
     vocabulary = Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *form.calls.all()))
     strict = Tool("get_tide", None, const(**VALUES["get_tide"]), True)

@@ -51,7 +51,7 @@ _SPELLING: Final = Spelling(
         read=_read,
         listed=True,
         taken=_TABLE.unwrap,
-        whole=(CDATA[0], Bare(until=(f"{CDATA[1]}</param>",), without=(CDATA[1],))),
+        quotes=(CDATA[0], Bare(until=(f"{CDATA[1]}</param>",), without=(CDATA[1],))),
         inside=(*_MARKERS, *_ENTITIES),
     ),
 )

@@ -36,8 +36,8 @@ class Pairs:
 
     ``kinds``: where a pair says what its value is: the kind → what then stands for ``middle``. ``encode``: a name as it
     is written. ``taken``: names that are something else, unless they are listed. ``once``: no name comes twice.
-    ``listed``: members that are not listed are not read. ``whole``: other ways to write a string: what stands before
-    it, and how it is written then. ``inside``: what JSON does not have in its strings.
+    ``listed``: members that are not listed are not read. ``quotes``: another way to write a value: what stands before it,
+    and how it is written then. ``inside``: what JSON does not have in its strings.
     """
 
     before: str
@@ -51,7 +51,7 @@ class Pairs:
     taken: tuple[str, ...] = ()
     once: bool = False
     listed: bool = False
-    whole: tuple[str, Bare] | None = None
+    quotes: tuple[str, Bare] | None = None
     inside: tuple[str, ...] = ()
 
     def __call__(self, value: Json) -> Rule:
@@ -167,8 +167,8 @@ class _Values:
         listed = values(way)
         if listed is None:
             self._add("string", pairs.bare.string(way, param, taken))
-            if pairs.whole is not None:
-                opener, bare = pairs.whole
+            if pairs.quotes is not None:
+                opener, bare = pairs.quotes
                 self._add("string", Row((Literal(opener), bare.string(way, param, taken))))
             return
         self._reader.spend(len(listed))
@@ -206,8 +206,13 @@ class _Values:
         limited = "number" not in names or any(key in schema for key in (*LIMITS, "enum", "const"))
         if not limited:  # its branches may allow exponents that are beyond a float
             schema |= {"minimum": -(10**15), "maximum": 10**15}
-        inside = self._pairs.inside if kind in ("object", "array") else ()
-        self._add(kind, Row((Json(schema, self._reader.param, without=inside), Literal(self._pairs.bare.until[0]))))
+        pairs, param = self._pairs, self._reader.param
+        nested = kind in ("object", "array")
+        value = Json(schema, param, without=pairs.inside if nested else ())
+        self._add(kind, Row((value, Literal(pairs.bare.until[0]))))
+        if nested and pairs.quotes is not None:
+            opener, bare = pairs.quotes
+            self._add(kind, Row((Literal(opener), Json(schema, param, without=bare.without), Literal(bare.until[0]))))
 
 
 def _one_of(ways: Sequence[Rule]) -> Rule:
