@@ -146,7 +146,7 @@ def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | No
     middle = middle.replace(NAME, name)
     head = f"{lead}{before}{name}{middle}"
     if begun is not None:
-        return Row((Literal(head.replace(NUMBER, "0").removeprefix(begun)), spelt, Literal(behind)))
+        return Row((Literal(head.replace(NUMBER, spelling.first).removeprefix(begun)), spelt, Literal(behind)))
     return Row((*_numbered(head), spelt, Literal(behind)))
 
 
@@ -164,12 +164,16 @@ def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
     if not begun:  # nothing but its place tells that this is a call
         rest = Free(without=openers, first=form.calls.bare)
         return OneOf((rest, Row(_calls(spelling, wanted, several))))
-    if begun in form.calls.words:  # an ordinary word: one more character makes it an opener
+    # A word of prose; with the beginning of a tag a call may begin that is spelled in another way.
+    words = tuple(word for word in form.calls.words if word[0] != "<")
+    if begun in words:  # one more character makes it an opener
         begun = start[: len(begun) + 1]
-    others = tuple(opener for opener in openers if opener not in form.calls.words)
-    text, free = Free(until=(begun,), without=tuple(dict.fromkeys((*others, begun)))), Free(without=(*others, begun))
-    called = Row((text, *_calls(spelling, wanted, several, begun)))
-    return Row((Again(called) if several else OneOf((called, NOTHING)), free))
+    without = tuple(dict.fromkeys((*(opener for opener in openers if opener not in words), begun)))
+    free = Free(without=without)
+    # Where messages have parts, text may stand in them.
+    around = [Again(Row((free, OneOf(tuple(map(Literal, form.boundaries))))))] if form.boundaries else []
+    called = Row((*around, Free(until=(begun,), without=without), *_calls(spelling, wanted, several, begun)))
+    return Row((Again(called) if several else OneOf((called, NOTHING)), *around, free))
 
 
 # --- messages -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Final
 from stages.grammar import Json, Rule
 
 NUMBER: Final = "{i}"
-"""In the text before a call's arguments, at most once: its number, from 0."""
+"""In the text before a call's arguments, at most once: its number."""
 NAME: Final = "{name}"
 """In the text between a call's name and its arguments: the name, once more."""
 
@@ -20,7 +20,8 @@ class Spelling:
 
     ``call``: what stands before the name, between the name and the arguments, and behind them; ``between``: None:
     there is one call at most; ``token``: only for vocabularies that have this token; ``arguments``: how they are
-    written; None: as JSON. It raises RequestError for a schema that the format cannot be held to.
+    written; None: as JSON. It raises RequestError for a schema that the format cannot be held to. ``first``: the number
+    of the first call.
     """
 
     call: tuple[str, str, str]
@@ -29,6 +30,7 @@ class Spelling:
     closes: str = ""
     token: str = ""
     arguments: Callable[[Json], Rule] | None = None
+    first: str = "0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
 
 _TABLE: Final = XmlTable(
     block=("<dots_function_call>",),
@@ -29,6 +32,21 @@ _TABLE: Final = XmlTable(
     param_end=("</parameter>",),
     values=XmlValues(until=("</parameter>",), trim="space"),
     json=JsonKeys(name=("name",), arguments=("arguments",)),
+)
+_MARKERS: Final = _TABLE.values.until
+_SPELLING: Final = Spelling(
+    ('\n<invoke name="', '">', "</invoke>"),
+    opens="<dots_function_call>",
+    between="",
+    closes="\n</dots_function_call>",
+    arguments=Pairs(
+        '<parameter name="',
+        '">',
+        # White space at the ends is structure.
+        Bare(until=_MARKERS, without=_MARKERS, unlike=(r"[ \t\r\n](?s:.*)", r"(?s:.*)[ \t\r\n]")),
+        inside=_MARKERS,
+        once=True,
+    ),
 )
 
 
@@ -55,5 +73,6 @@ DOTS: Final = Format(
         literals=_TABLE.literals(),
         trim="space",
     ),
+    spellings=(_SPELLING,),
     enders=("<|endofresponse|>", "<|endoftext|>"),
 )

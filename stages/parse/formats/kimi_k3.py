@@ -23,7 +23,12 @@ from typing import Final
 
 from stages.parse.engines.elements import Elements, ElementTable
 from stages.parse.format import Calls, Format, Reasoning
+from stages.parse.literals import json_text, quoted
 from stages.parse.site import Site
+from stages.parse.spelling import NUMBER, Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
+from stages.parse.types import Types
 
 
 def _open(name: str) -> str:
@@ -50,6 +55,35 @@ _TABLE: Final = ElementTable(
     json_end=(_close("json"),),
     outside=(*_BOUNDARIES, _open("think")),
     implicit=True,
+)
+
+
+def _read(raw: str, types: Types) -> str:
+    return json_text(raw.strip()) or f'"{quoted(raw)}"'
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;")
+
+
+_MARKERS: Final = ("<|open|>", "<|close|>")
+_KINDS: Final = ("null", "boolean", "number", "object", "array")
+_SPELLING: Final = Spelling(
+    ('<|open|>call tool="', f'" index="{NUMBER}"<|sep|>', _close("call")),
+    opens=_open("tools"),
+    between="",
+    closes=_close("tools") + _close("message"),
+    first="1",
+    arguments=Pairs(
+        '<|open|>argument key="',
+        '" type="string"<|sep|>',
+        Bare(until=(_close("argument"),), without=_MARKERS),
+        name=("<", '"', "\n"),
+        read=_read,
+        kinds={kind: f'" type="{kind}"<|sep|>' for kind in _KINDS},
+        encode=_attribute,
+        inside=_MARKERS,
+    ),
 )
 
 
@@ -81,5 +115,6 @@ KIMI_K3: Final = Format(
         trim="none",
     ),
     boundaries=_BOUNDARIES,
+    spellings=(_SPELLING,),
     enders=("<|end_of_msg|>",),
 )

@@ -14,10 +14,14 @@ listed, hold all of them.
 from typing import Final
 
 from stages.parse.engines.xml_calls import XmlCalls
-from stages.parse.engines.xml_table import XmlTable, XmlValues
+from stages.parse.engines.xml_table import CDATA, XmlTable, XmlValues, unescaped
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
+from stages.parse.types import Types, coerce
 
 _TABLE: Final = XmlTable(
     call=("<function",),
@@ -28,6 +32,28 @@ _TABLE: Final = XmlTable(
     known=True,
     unwrap=("properties", "arguments"),
     listed=True,
+)
+_ENTITIES: Final = ("&lt;", "&gt;", "&amp;", "&quot;", "&apos;")
+_MARKERS: Final = (*_TABLE.values.until, CDATA[0])
+
+
+def _read(raw: str, types: Types) -> str:
+    return coerce("".join(meant for meant, _ in unescaped(raw, "xml")), types)
+
+
+_SPELLING: Final = Spelling(
+    ('<function name="', '">', "</function>"),
+    between="\n",
+    arguments=Pairs(
+        '<param name="',
+        '">',
+        Bare(until=("</param>",), without=_MARKERS, escapes=_ENTITIES),
+        read=_read,
+        listed=True,
+        taken=_TABLE.unwrap,
+        quotes=(CDATA[0], Bare(until=(f"{CDATA[1]}</param>",), without=(CDATA[1],))),
+        inside=(*_MARKERS, *_ENTITIES),
+    ),
 )
 
 
@@ -44,5 +70,6 @@ MINICPM5: Final = Format(
     models=("MiniCPM5",),
     reasoning=THINK,
     calls=Calls(openers=("<function",), words=("<function",), engine=_engine, literals=_TABLE.literals()),
+    spellings=(_SPELLING,),
     enders=("<|im_end|>",),
 )

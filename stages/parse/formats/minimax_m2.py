@@ -19,6 +19,9 @@ from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import INSIDE, REASONINGS
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
 
 _TABLE: Final = XmlTable(
     block=("<minimax:tool_call>",),
@@ -30,6 +33,14 @@ _TABLE: Final = XmlTable(
     values=XmlValues(until=("</parameter>",), end="follow"),
     section=True,
     known=True,
+)
+_MARKERS: Final = ("</parameter>", "<parameter", "</invoke>")
+_SPELLING: Final = Spelling(
+    ('\n<invoke name="', '">\n', "</invoke>"),
+    opens="<minimax:tool_call>",
+    between="",
+    closes="\n</minimax:tool_call>",
+    arguments=Pairs('<parameter name="', '">', Bare(until=("</parameter>\n",), without=_MARKERS), inside=_MARKERS),
 )
 
 
@@ -52,6 +63,7 @@ MINIMAX_M2: Final = Format(
         engine=_engine,
         literals=_TABLE.literals(),
     ),
+    spellings=(_SPELLING,),
     enders=("[e~[",),
     foreign=("]~b]", "]~!b["),
 )

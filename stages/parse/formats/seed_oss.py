@@ -16,6 +16,9 @@ from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import SEED
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
 
 _TABLE: Final = XmlTable(
     block=("<seed:tool_call>",),
@@ -28,6 +31,18 @@ _TABLE: Final = XmlTable(
     equals=True,
     known=True,
     object=True,
+)
+_MARKERS: Final = _TABLE.values.until
+_SPELLING: Final = Spelling(
+    ("<seed:tool_call>\n<function=", ">\n", "</function>\n</seed:tool_call>"),
+    between="\n",
+    arguments=Pairs(
+        "<parameter=",
+        ">",
+        # A newline at one of its ends is structure.
+        Bare(until=("</parameter>\n",), without=_MARKERS, unlike=(r"\n(?s:.*)", r"(?s:.*)\n")),
+        inside=_MARKERS,
+    ),
 )
 _NOTES: Final = ("<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>")
 
@@ -52,6 +67,7 @@ SEED_OSS: Final = Format(
         # The notes are no markers: where their tags are special tokens, they are not to be dropped.
         literals=(*_TABLE.literals(), *_NOTES),
     ),
+    spellings=(_SPELLING,),
     enders=("<seed:eos>",),
     foreign=("<seed:bos>",),
 )

@@ -18,6 +18,9 @@ from stages.parse.engines.xml_table import XmlLead, XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import CLOSER
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.strings import Bare
 
 _LEAD: Final = XmlLead("<｜tool_call_begin｜>", "function", "<｜tool_sep｜>", "<｜tool_call_end｜>")
 _TABLE: Final = XmlTable(
@@ -30,6 +33,20 @@ _TABLE: Final = XmlTable(
     param_end=("</steptml:parameter>",),
     values=XmlValues(until=("</steptml:parameter>", "</steptml:invoke>", _LEAD.close), trim="space"),
     section=True,
+)
+_MARKERS: Final = _TABLE.values.until
+_SPELLING: Final = Spelling(
+    (f'\n{_LEAD.open}{_LEAD.word}{_LEAD.sep}<steptml:invoke name="', '">', f"</steptml:invoke>{_LEAD.close}"),
+    opens="<｜tool_calls_begin｜>",
+    between="",
+    closes="\n<｜tool_calls_end｜>",
+    arguments=Pairs(
+        '<steptml:parameter name="',
+        '">',
+        # White space at the ends is structure.
+        Bare(until=_MARKERS[:1], without=_MARKERS, unlike=(r"[ \t\r\n](?s:.*)", r"(?s:.*)[ \t\r\n]")),
+        inside=_MARKERS,
+    ),
 )
 
 
@@ -51,6 +68,7 @@ STEP3: Final = Format(
         engine=_engine,
         literals=_TABLE.literals(),
     ),
+    spellings=(_SPELLING,),
     enders=("<｜EOT｜>", "<｜end▁of▁sentence｜>"),
     foreign=("<｜begin▁of▁sentence｜>",),
 )

@@ -6,23 +6,39 @@ arguments ::= { before NAME middle VALUE behind }
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled, String
-from stages.parse.spellings.shape import Reader, Schema, Shape, parts, refuse
-from stages.parse.spellings.strings import Bare, quoted
-from stages.parse.types import Types, coerce, types_of
+from stages.parse.spellings.leaves import LIMITS, Way, free_number, kinds, values, ways, words
+from stages.parse.spellings.shape import Reader, Schema, Shape, refuse
+from stages.parse.spellings.strings import Bare, quoted, whole
+from stages.parse.types import ANY, Types, coerce
 
-_DEEPEST: Final = 16
+_NAME: Final = re.compile(r"[\w.-]{1,256}", re.ASCII)
+_LONGEST: Final = 256
+"""Code points of a name. Readers know no longer heads than some 500."""
+_INTEGER: Final = "-?(?:0|[1-9][0-9]{0,39})"
+_NUMBERS: Final = {"integer": _INTEGER, "number": rf"{_INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"}
+"""Without a limit in the schema. JSON's numbers, but for those beyond a float."""
+_WORDS: Final[Mapping[Any, tuple[str, ...]]] = {
+    None: ("null", "None"), True: ("true", "True"), False: ("false", "False"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """``before``, ``middle``: around a name; ``bare``: how strings are written, up to the end of the pair, which other
     values have too; ``between``: two pairs; ``name``: what a name does not have in it; ``read``: raw text and types →
-    JSON text, as the format's reader has it."""
+    JSON text, as the format's reader has it.
+
+    ``kinds``: where a pair says what its value is: the kind → what then stands for ``middle``. ``encode``: a name as it
+    is written. ``taken``: names that are something else, unless they are listed. ``once``: no name comes twice.
+    ``listed``: members that are not listed are not read. ``quotes``: another way to write a value: what stands before it,
+    and how it is written then. ``inside``: what JSON does not have in its strings.
+    """
 
     before: str
     middle: str
@@ -30,71 +46,174 @@ class Pairs:
     between: str = ""
     name: tuple[str, ...] = ("<", ">", "\n", '"', "'", "=", "/", "\\")
     read: Callable[[str, Types], str] = coerce
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    encode: Callable[[str], str] = str
+    taken: tuple[str, ...] = ()
+    once: bool = False
+    listed: bool = False
+    quotes: tuple[str, Bare] | None = None
+    inside: tuple[str, ...] = ()
 
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
         reader = Reader(value.schema, value.param)
-        ways = tuple(self._members(reader, shape) for shape in reader.shapes(value.schema))
+        try:
+            ways = tuple(self._members(reader, shape) for shape in reader.shapes(value.schema))
+        except RecursionError:
+            refuse(reader.param, "it is nested, or refers, too deep")
         return Spelled(value.schema, value.param, ways[0] if len(ways) == 1 else OneOf(ways))
+
+    # --- members ----------------------------------------------------------------------------------------------------
 
     def _members(self, reader: Reader, shape: Shape) -> Rule:
         pairs: list[tuple[Rule, bool]] = []
+        known = reader.parameters.keys
         for member in shape.members:
-            if not self._writable(member.name):
+            name = self.encode(member.name)
+            if not self._writable(name) or (self.listed and known and member.name not in known):
                 if member.required:
                     refuse(reader.param, f"the name {member.name!r} cannot be written in this format")
                 continue
-            value = self._value(reader, member.schema, member.types)
-            pairs.append((Row((Literal(f"{self.before}{member.name}{self.middle}"), value)), member.required))
-        others: Rule | None = None
-        if shape.others is not None:
-            name = String((self.middle,), least=1, without=self.name, unlike=(r"\s(?s:.*)", r"(?s:.*)\s"))
-            value = self._value(reader, shape.others, types_of(shape.others, reader.root))
-            others = Row((Literal(self.before), name, value))
+            values = _Values(self, reader, member.schema, member.types).ways()
+            if values:
+                pairs.append((self._pair(name, values), member.required))
+            elif member.required:
+                refuse(reader.param, f"no value of {member.name!r} can be written in this format")
+        others = None if shape.others is None or (self.listed and known) else self._others(reader, shape)
+        if others is not None and self.once:
+            return Members((*pairs, (others, False)), self.between)
         return Members(tuple(pairs), self.between, others)
 
     def _writable(self, name: str) -> bool:
-        return bool(name) and name == name.strip() and not any(part in name for part in self.name)
+        return 0 < len(name) <= _LONGEST and name == name.strip() and not any(part in name for part in self.name)
 
-    def _value(self, reader: Reader, schema: Schema, types: Types, depth: int = 0) -> Rule:
-        """A value, and the end of its pair. ``types``: of the parameter, by which it is read."""
-        schema = reader.resolved(schema)
-        if depth > _DEEPEST:
-            refuse(reader.param, "it is nested, or refers, too deep")
-        own = types_of(schema, reader.root)
-        if own.enum is not None:
-            return self._listed(reader, own.enum, types)
-        ways: list[Rule] = []
-        branches: Any = schema.get("anyOf") or schema.get("oneOf")
-        if isinstance(branches, list) and not {"type", "pattern", "format", "minLength", "maxLength"} & schema.keys():
-            return OneOf(tuple(self._value(reader, reader.whole(part), types, depth + 1) for part in parts(branches)))
-        if "string" in own.kinds:
-            ways.append(self.bare.string([schema, *parts(schema.get("allOf"))], reader.param, typed=types.verbatim))
-        if others := sorted(own.kinds - {"string"}):
-            narrowed = {"allOf": [schema, {"type": others}]} if ways else schema
-            ways.append(self._json(reader, narrowed))
-        return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+    def _pair(self, name: str, values: Mapping[str, tuple[Rule, ...]]) -> Rule:
+        """``values``: what stands behind the name, and the values that may follow."""
+        if _NAME.fullmatch(name):
+            return _one_of(
+                [Row((Literal(f"{self.before}{name}{middle}"), _one_of(ways))) for middle, ways in values.items()]
+            )
+        # Letters, whatever they are: a name is no special token.
+        text = quoted(name)
+        heads = [Row((String((middle,), (text,)), _one_of(ways))) for middle, ways in values.items()]
+        return Row((Literal(self.before), _one_of(heads)))
 
-    def _json(self, reader: Reader, schema: Schema) -> Rule:
-        return Row((Json(reader.whole(schema), reader.param), Literal(self.bare.until[0])))
-
-    def _listed(self, reader: Reader, values: tuple[Any, ...], types: Types) -> Rule:
-        """The values of an enum that are read as themselves."""
-        texts = [quoted(value) for value in values if isinstance(value, str) and self._is_read(value, value, types)]
-        rest = [
-            value for value in values
-            if not isinstance(value, str) and self._is_read(json.dumps(value, ensure_ascii=False), value, types)
+    def _others(self, reader: Reader, shape: Shape) -> Rule | None:
+        """Members that are not listed."""
+        assert shape.others is not None
+        values = _Values(self, reader, shape.others, reader.unlisted).ways()
+        if not values:
+            return None
+        names = sorted({*reader.parameters.keys, *(member.name for member in shape.members), *self.taken})
+        unlike = [r"\s(?s:.*)", r"(?s:.*)\s", *(quoted(self.encode(name)) for name in names)]
+        patterns = (whole(shape.names, reader.param),) if shape.names else ()
+        # A name's code points are counted as it is written.
+        heads = [
+            Row((String((middle,), patterns, 1, _LONGEST, self.name, tuple(unlike)), _one_of(ways)))
+            for middle, ways in values.items()
         ]  # fmt: skip
-        ways: list[Rule] = [String(self.bare.until, ("|".join(texts),))] if texts else []
-        ways += [self._json(reader, {"enum": rest})] if rest else []
-        if not ways:
-            refuse(reader.param, f"none of the values {list(values)!r:.200} can be written in this format")
-        return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+        return Row((Literal(self.before), _one_of(heads)))
 
-    def _is_read(self, raw: str, value: Any, types: Types) -> bool:
-        if isinstance(value, str) and not self.bare.holds(raw):
-            return False
+
+class _Values:
+    """What may stand for one value, and the end of its pair. ``types``: what its reader knows of it."""
+
+    def __init__(self, pairs: Pairs, reader: Reader, schema: Schema, types: Types) -> None:
+        self._pairs = pairs
+        self._reader = reader
+        self._schema = schema
+        self._types = ANY if pairs.kinds else types
+        self._found: dict[str, list[Rule]] = {}
+
+    def ways(self) -> Mapping[str, tuple[Rule, ...]]:
+        """What stands behind the name → the values that may follow."""
+        found = ways(self._reader, self._schema)
+        for way in found:
+            if "string" in kinds(way):
+                self._strings(way)
+        self._words(words(found))
+        allowed = frozenset(kind for way in found for kind in kinds(way))
+        if number := free_number(found):
+            if number == "number" and "number" not in self._types.kinds:
+                number = "integer"
+            if self._read_as(number):
+                self._add("number", self._text(_NUMBERS[number]))
+        elif numbers := allowed & {"integer", "number"}:
+            self._json("number", [kind for kind in ("number", "integer") if kind in numbers][:1])
+        for kind in ("object", "array"):
+            if kind in allowed:
+                self._json(kind, [kind])
+        return {middle: tuple(rules) for middle, rules in self._found.items()}
+
+    def _read_as(self, kind: str) -> bool:
+        """The reader knows that the value may be one."""
+        return kind in self._types.kinds or (kind == "integer" and "number" in self._types.kinds)
+
+    def _add(self, kind: str, rule: Rule) -> None:
+        rules = self._found.setdefault(self._pairs.kinds.get(kind, self._pairs.middle), [])
+        if rule not in rules:
+            rules.append(rule)
+
+    def _text(self, pattern: str) -> Rule:
+        return String(self._pairs.bare.until, (pattern,))
+
+    # --- strings and words ------------------------------------------------------------------------------------------
+
+    def _strings(self, way: Way) -> None:
+        if not self._read_as("string"):
+            return
+        pairs, param = self._pairs, self._reader.param
+        taken = () if pairs.kinds else self._types.kinds - {"string"}
+        listed = values(way)
+        if listed is None:
+            self._add("string", pairs.bare.string(way, param, taken))
+            if pairs.quotes is not None:
+                opener, bare = pairs.quotes
+                self._add("string", Row((Literal(opener), bare.string(way, param, taken))))
+            return
+        self._reader.spend(len(listed))
+        texts = [value for value in listed if isinstance(value, str) and self._is_read(value, value)]
+        if texts:
+            limits = pairs.bare.string(way, param)
+            self._add(
+                "string",
+                String(limits.until, ("|".join(map(quoted, texts)), *limits.patterns), limits.least, limits.most),
+            )
+
+    def _is_read(self, raw: str, value: Any) -> bool:
+        if isinstance(value, str) and (not self._pairs.bare.holds(raw) or self._pairs.kinds):
+            return self._pairs.bare.holds(raw)
         try:
-            return bool(json.loads(self.read(raw, types)) == value)
+            found = json.loads(self._pairs.read(raw, self._types))
         except ValueError:
             return False
+        return type(found) is type(value) and bool(found == value)
+
+    def _words(self, allowed: tuple[Any, ...]) -> None:
+        for kind, values_of in (("null", (None,)), ("boolean", (True, False))):
+            texts = [
+                raw for value in values_of if value in allowed for raw in _WORDS[value] if self._is_read(raw, value)
+            ]  # fmt: skip
+            if texts:
+                self._add(kind, self._text("|".join(texts)))
+
+    # --- what is JSON -----------------------------------------------------------------------------------------------
+
+    def _json(self, kind: str, names: list[str]) -> None:
+        if not self._read_as(names[0]):
+            return
+        schema = self._reader.whole({**self._schema, "type": names[0]})
+        limited = "number" not in names or any(key in schema for key in (*LIMITS, "enum", "const"))
+        if not limited:  # its branches may allow exponents that are beyond a float
+            schema |= {"minimum": -(10**15), "maximum": 10**15}
+        pairs, param = self._pairs, self._reader.param
+        nested = kind in ("object", "array")
+        value = Json(schema, param, without=pairs.inside if nested else ())
+        self._add(kind, Row((value, Literal(pairs.bare.until[0]))))
+        if nested and pairs.quotes is not None:
+            opener, bare = pairs.quotes
+            self._add(kind, Row((Literal(opener), Json(schema, param, without=bare.without), Literal(bare.until[0]))))
+
+
+def _one_of(ways: Sequence[Rule]) -> Rule:
+    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))

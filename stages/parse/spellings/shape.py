@@ -5,12 +5,12 @@ What cannot be held to so is refused: a keyword that says something of the objec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from stages.errors import RequestError
-from stages.parse.types import Types, target, types_of
+from stages.parse.types import Parameters, Types, target
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -22,9 +22,14 @@ _NOTES: Final = frozenset((
 ))  # fmt: skip
 """Say nothing, or what is known already, of an object."""
 _KEPT: Final = frozenset(("properties", "required", "additionalProperties", "$ref", "allOf", *_EITHER))
+_MERGED: Final = frozenset(("properties", "required", "additionalProperties"))
+_NAMED: Final = ("properties", "patternProperties")
+_AS_IT_IS: Final = ("enum", "const", "default", "examples", "example")
 _MOST: Final = 64
 """Ways that an object may be."""
 _DEEPEST: Final = 32
+_LOOKED_AT: Final = 100_000
+"""Parts of a schema that are looked at, all together."""
 
 
 def refuse(param: str, why: str) -> NoReturn:
@@ -44,10 +49,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``others``: the schema of members that are not listed; None: there are none."""
+    """``others``: the schema of members that are not listed; None: there are none; ``names``: a pattern of their names,
+    if not all may be theirs."""
 
     members: tuple[Member, ...]
     others: Schema | None
+    names: str = ""
 
 
 class Reader:
@@ -56,88 +63,142 @@ class Reader:
     def __init__(self, root: Schema, param: str) -> None:
         self.root = root
         self.param = param
+        self.parameters = Parameters(root)
+        """As the format's reader knows them."""
+        self._left = _LOOKED_AT
+
+    def spend(self, parts: int = 1) -> None:
+        """So much of the schema is looked at. Raises RequestError where it is too much."""
+        self._left -= parts
+        if self._left < 0:
+            refuse(self.param, "it is too large, or its parts refer to others too often")
+
+    @property
+    def unlisted(self) -> Types:
+        """What the format's reader knows of a member that no part of the schema lists."""
+        return self.parameters.types(max(self.parameters.keys, default="") + "x")
 
     def shapes(self, schema: Schema) -> list[Shape]:
         """The ways that an object of the schema may be. Raises RequestError."""
-        found = [self._shape(part) for part in self._ways(schema, 0)]
-        if len(found) > _MOST:
-            refuse(self.param, f"an object may be written in more than {_MOST} ways")
+        found = [shape for part in self._ways(schema, 0) if (shape := self._shape(part)) is not None]
+        if not found:
+            refuse(self.param, "unsatisfiable: no object can be written that it allows")
         return found
 
-    def resolved(self, schema: Schema) -> Schema:
-        """Without a reference at its head. Raises RequestError where that leads nowhere, or in a circle."""
-        for _ in range(_DEEPEST):
-            ref = schema.get("$ref")
-            if ref is None:
-                return schema
-            found = target(ref, self.root)
-            if not isinstance(found, dict):
-                refuse(self.param, f'"$ref" {ref!r} leads nowhere in it')
-            schema = {**cast("Schema", found), **{key: value for key, value in schema.items() if key != "$ref"}}
-        refuse(self.param, "it is nested, or refers, too deep")
+    def target(self, ref: Any) -> Any:
+        """What a reference points to. Raises RequestError where that is nothing in the schema."""
+        found = target(ref, self.root)
+        if not isinstance(found, dict | bool):
+            refuse(self.param, f'"$ref" {ref!r} leads nowhere in it')
+        return cast("Schema | bool", found)
 
     def whole(self, schema: Schema) -> Schema:
-        """The schema, with the definitions that it may refer to."""
-        defined: Schema = {key: self.root[key] for key in _DEFINED if key in self.root}
-        return {**schema, **defined} if defined and _refers(schema) else schema
+        """The schema by itself: with what it refers to, and nothing else of the root."""
+        names: dict[str, str] = {}
+        alone = cast("Schema", self._moved(schema, names))
+        defined: Schema = {}
+        while len(defined) < len(names):
+            for ref in [*names][len(defined) :]:
+                defined[names[ref]] = self._moved(self.target(ref), names)
+        return {**alone, "$defs": defined} if names else alone
 
-    def _ways(self, schema: Schema, depth: int) -> Iterator[Schema]:
-        """The schema without references and branches."""
+    def _moved(self, part: Any, names: dict[str, str]) -> Any:
+        """A copy whose references lead to the definitions that ``names`` has for what they point to."""
+        if isinstance(part, list):
+            return [self._moved(each, names) for each in cast("list[Any]", part)]
+        if not isinstance(part, dict):
+            return part
+        self.spend()
+        moved: Schema = {}
+        for key, value in cast("Schema", part).items():
+            if key == "$ref" and isinstance(value, str):
+                moved[key] = f"#/$defs/{names.setdefault(value, f'd{len(names)}')}"
+            elif key in _NAMED and isinstance(value, dict):
+                moved[key] = {name: self._moved(each, names) for name, each in cast("Schema", value).items()}
+            elif key in _AS_IT_IS:
+                moved[key] = value
+            elif key not in _DEFINED:
+                moved[key] = self._moved(value, names)
+        return moved
+
+    def _ways(self, schema: Any, depth: int) -> list[Schema]:
+        """The schema without references and branches; what no object satisfies goes."""
+        self.spend()
+        if schema is False:
+            return []
         if depth > _DEEPEST:
             refuse(self.param, "it is nested, or refers, too deep")
-        schema = self.resolved(schema)
-        parts: Any = schema.get("allOf", [])
-        rest = {key: value for key, value in schema.items() if key not in ("allOf", *_EITHER)}
-        ways = [rest]
-        for part in parts if isinstance(parts, list) else []:
-            ways = [self._both(way, other) for way in ways for other in self._ways(part, depth + 1)]
+        node: Schema = _schema(schema)
+        ways = [{key: value for key, value in node.items() if key not in ("$ref", "allOf", *_EITHER)}]
+        parts = (
+            _list(node.get("allOf")) if "$ref" not in node else [self.target(node["$ref"]), *_list(node.get("allOf"))]
+        )
+        for part in parts:
+            ways = self._met(ways, self._ways(part, depth + 1))
         for word in _EITHER:
-            branches: Any = schema.get(word)
-            if isinstance(branches, list):
-                others = [way for branch in branches for way in self._ways(branch, depth + 1)]
-                ways = [self._both(way, other) for way in ways for other in others]
-            if len(ways) > _MOST:
-                refuse(self.param, f"an object may be written in more than {_MOST} ways")
-        yield from ways
+            if branches := _list(node.get(word)):
+                each = [self._ways(branch, depth + 1) for branch in branches]
+                if word == "oneOf" and not _apart(each):
+                    refuse(self.param, '"oneOf" whose branches may overlap cannot be held to in this format')
+                ways = self._met(ways, [way for branch in each for way in branch])
+        return [way for way in ways if _is_object(way)]
+
+    def _met(self, ways: list[Schema], others: list[Schema]) -> list[Schema]:
+        if len(ways) * len(others) > _MOST:
+            refuse(self.param, f"an object may be written in more than {_MOST} ways")
+        return [self._both(way, other) for way in ways for other in others]
 
     def _both(self, one: Schema, other: Schema) -> Schema:
         """An object that both schemas are meant for."""
-        mine, theirs = _listed(one), _listed(other)
-        for name in mine.keys() & theirs.keys():
-            if mine[name] != theirs[name]:
-                refuse(self.param, f'two parts of it say something of "{name}"')
         both = {**one, **other}
-        both["properties"] = {**mine, **theirs}
-        both["required"] = [*one.get("required", []), *other.get("required", [])]
+        mine, theirs = _listed(one), _listed(other)
+        self.spend(len(mine) + len(theirs))
+        both["properties"] = {
+            name: _all(_of(name, one), _of(name, other)) for name in dict.fromkeys((*mine, *theirs))
+        }  # fmt: skip
+        both["required"] = [*_required(one), *_required(other)]
+        if "additionalProperties" in one and "additionalProperties" in other:
+            both["additionalProperties"] = _all(one["additionalProperties"], other["additionalProperties"])
+        for key in one.keys() & other.keys() - _MERGED:
+            if one[key] != other[key] and key not in _NOTES:
+                refuse(self.param, f'two parts of it have "{key}"')
         return both
 
-    def _shape(self, schema: Schema) -> Shape:
+    def _shape(self, schema: Schema) -> Shape | None:
+        """None: no object satisfies it."""
         listed = _listed(schema)
-        required = frozenset(cast("list[str]", schema.get("required", [])))
+        required = dict.fromkeys(_required(schema))
         for key in schema:
             if key not in _KEPT and key not in _NOTES and not self._idle(key, schema):
                 refuse(self.param, f'"{key}" of an object cannot be held to in this format')
-        members = tuple(
-            Member(name, self.whole(part), types_of(part, self.root), name in required)
-            for name, value in listed.items()
-            if value is not False and (part := _schema(value)) is not None
-        )
         others = _others(schema, bool(listed))
-        if missing := [name for name in required if name not in listed]:
-            if others is None:
-                refuse(self.param, f'"{missing[0]}" is required, and not allowed')
-            added = [Member(name, self.whole(others), types_of(others, self.root), True) for name in sorted(missing)]
-            members = (*members, *added)
-        return Shape(members, None if others is None else self.whole(others))
+        every = dict(listed) | {name: False if others is None else others for name in required if name not in listed}
+        if any(every[name] is False for name in required):
+            return None
+        members = tuple(
+            Member(name, _schema(value), self.parameters.types(name), name in required)
+            for name, value in every.items()
+            if value is not False
+        )
+        if pattern := _pattern(schema):
+            value = cast("Schema", schema["patternProperties"])[pattern]
+            return Shape(members, None if value is False else _schema(value), pattern)
+        return Shape(members, others)
 
     def _idle(self, key: str, schema: Schema) -> bool:
         """A keyword that says nothing beyond what is required, or of a value that is none."""
-        value = schema[key]
+        value: Any = schema[key]
         if key == "minProperties":
-            return isinstance(value, int) and value <= len(schema.get("required", []))
+            return isinstance(value, int) and value <= len(set(_required(schema)))
+        if key == "maxProperties":
+            listed = _listed(schema)
+            most = len({*listed, *_required(schema)})
+            return isinstance(value, int) and value >= most and _others(schema, bool(listed)) is None
+        if key == "patternProperties":
+            return not value or _pattern(schema) != ""
         if key == "unevaluatedProperties":
             return value is False
-        return key.startswith("x-") or (key == "patternProperties" and not value)
+        return key.startswith("x-")
 
 
 def _listed(schema: Schema) -> Mapping[str, Any]:
@@ -145,7 +206,7 @@ def _listed(schema: Schema) -> Mapping[str, Any]:
     return cast("Schema", value) if isinstance(value, dict) else {}
 
 
-def _schema(value: Any) -> Schema | None:
+def _schema(value: Any) -> Schema:
     """True and what is none allow anything."""
     return cast("Schema", value) if isinstance(value, dict) else {}
 
@@ -156,19 +217,71 @@ def _others(schema: Schema, listed: bool) -> Schema | None:
     return None if value is False else _schema(value)
 
 
-def _refers(part: Any) -> bool:
-    waiting = [part]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if "$ref" in value:
-                return True
-            waiting += cast("Schema", value).values()
-        elif isinstance(value, list):
-            waiting += value
+def _pattern(schema: Schema) -> str:
+    """The one pattern of names of an object that lists none; else ""."""
+    keyed: Any = schema.get("patternProperties")
+    if not isinstance(keyed, dict) or len(cast("Schema", keyed)) != 1 or _listed(schema) or _required(schema):
+        return ""
+    return next(iter(cast("Schema", keyed)))
+
+
+def _required(schema: Schema) -> list[str]:
+    return [name for name in _list(schema.get("required")) if isinstance(name, str)]
+
+
+def _is_object(schema: Schema) -> bool:
+    kinds: Any = schema.get("type", "object")
+    return kinds == "object" or "object" in _list(kinds)
+
+
+def _of(name: str, schema: Schema) -> Any:
+    """What it says of a member."""
+    listed = _listed(schema)
+    return listed[name] if name in listed else schema.get("additionalProperties", True)
+
+
+def _all(one: Any, other: Any) -> Any:
+    if one is False or other is False:
+        return False
+    if one == other or not _schema(other):
+        return one
+    return {"allOf": [one, other]} if _schema(one) else other
+
+
+# --- oneOf ----------------------------------------------------------------------------------------------------------
+
+
+def _apart(branches: list[list[Schema]]) -> bool:
+    """No object, as it is written for a way of one branch, is meant by another branch too."""
+    return all(
+        _differs(way, other)
+        for index, branch in enumerate(branches)
+        for way in branch
+        for at, others in enumerate(branches)
+        for other in others
+        if at != index
+    )
+
+
+def _differs(way: Schema, other: Schema) -> bool:
+    """What is written for ``way`` does not satisfy ``other``."""
+    listed, closed = _listed(way), _others(way, bool(_listed(way))) is None
+    if closed and any(listed.get(name, False) is False for name in _required(other)):
+        return True
+    for name in _required(way):
+        theirs = _of(name, other)
+        mine, meant = _values(listed.get(name)), _values(theirs)
+        if theirs is False or (mine and meant and mine.isdisjoint(meant)):
+            return True
     return False
 
 
-def parts(value: Any) -> list[Schema]:
-    """The schemas in a list of them."""
-    return [cast("Schema", part) for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+def _values(schema: Any) -> frozenset[str]:
+    """Those of a const or an enum of strings; empty: other values are allowed."""
+    part = _schema(schema)
+    listed = [part["const"]] if "const" in part else _list(part.get("enum"))
+    return frozenset(listed) if all(isinstance(value, str) for value in listed) else frozenset[str]()
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
