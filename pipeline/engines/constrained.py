@@ -18,7 +18,7 @@ from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
 from pipeline.engines.schemas import refused, size
 from stages.errors import RequestError
-from stages.grammar import Json, Rule
+from stages.grammar import Json, Rule, String
 from stages.opening import TokenizerFacts
 
 VERSION: Final = version("llguidance")
@@ -79,7 +79,7 @@ class Grammars:
         except RecursionError:
             raise self._deep(writer.schemas) from None
         kept = self._kept.pop(text, None)
-        matcher, cost = kept or self._compiled(text, writer.schemas)
+        matcher, cost = kept or self._compiled(text, writer)
         self._kept[text] = matcher, cost
         total = sum(cost for _, cost in self._kept.values())
         while len(self._kept) > KEPT or (total > _KEPT_SIZE and len(self._kept) > 1):
@@ -88,10 +88,10 @@ class Grammars:
         ends = frozenset(self._facts.eos)
         return lambda: Held(matcher.deep_copy(), ends)
 
-    def _compiled(self, text: str, schemas: Sequence[Json]) -> tuple[llguidance.LLMatcher, int]:
+    def _compiled(self, text: str, writer: Writer) -> tuple[llguidance.LLMatcher, int]:
         """And its size."""
         total = 0
-        for schema in schemas:
+        for schema in writer.schemas:
             try:
                 why = refused(schema.schema)
             except RecursionError:
@@ -103,8 +103,18 @@ class Grammars:
                 raise _unsupported(schema.param, f"all schemas together are too large: more than {LARGEST} parts")
         matcher = self._matcher(text)
         if matcher.is_error():
-            raise self._refusal(schemas, matcher)
+            raise self._refusal(writer, matcher)
+        for rule, param in writer.strings.items():
+            self._written(rule, param)
         return matcher, total
+
+    def _written(self, rule: String, param: str) -> None:
+        """There is such a string: the library would find out when it is to be written."""
+        try:
+            Held(self._matcher(Writer(self._special).grammar(rule)), frozenset()).mask()
+        except Unservable:
+            what = " and ".join(rule.patterns[:3]) or f"at least {rule.least} characters"
+            raise _unsupported(param, f"no string that can be written in this format satisfies {what:.200}") from None
 
     def _matcher(self, grammar: str) -> llguidance.LLMatcher:
         return llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0, limits=_LIMITS)
@@ -119,11 +129,11 @@ class Grammars:
             self._made = llguidance.LLTokenizer(wrapped, n_vocab=len(self._pieces), eos_token=ends)
         return self._made
 
-    def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
-        for schema in schemas:
-            alone = self._matcher(Writer(self._special).grammar(schema))
+    def _refusal(self, writer: Writer, matcher: llguidance.LLMatcher) -> RequestError:
+        for rule in (*writer.schemas, *writer.spelled):
+            alone = self._matcher(Writer(self._special).grammar(rule))
             if error := alone.get_error():
-                return _unsupported(schema.param, _said(error))
+                return _unsupported(rule.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
 
     def _deep(self, schemas: Sequence[Json]) -> RequestError:
