@@ -18,7 +18,7 @@ from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
 from pipeline.engines.schemas import refused, size
 from stages.errors import RequestError
-from stages.grammar import Json, Rule, String
+from stages.grammar import Json, Rule, Spelled, String
 from stages.opening import TokenizerFacts
 
 VERSION: Final = version("llguidance")
@@ -130,7 +130,8 @@ class Grammars:
         return self._made
 
     def _refusal(self, writer: Writer, matcher: llguidance.LLMatcher) -> RequestError:
-        for rule in (*writer.schemas, *writer.spelled):
+        parts: list[Json | Spelled] = [*writer.schemas, *writer.spelled]
+        for rule in parts:
             alone = self._matcher(Writer(self._special).grammar(rule))
             if error := alone.get_error():
                 return _unsupported(rule.param, _said(error))

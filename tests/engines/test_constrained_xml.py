@@ -284,6 +284,19 @@ def test_a_name_that_is_not_listed_may_begin_as_one_that_is() -> None:
         assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text.format(pair)) is want
 
 
+def test_a_tool_that_is_not_strict_is_called_with_its_own_names_once_each() -> None:
+    """Of two arguments of one name, this family makes no call."""
+    form = next(form for form in FORMS if form.name == "dots")
+    vocabulary = Vocabulary()
+    tools = (Tool("moon", None, MOON, True), Tool("tide", None, TIDE))
+    constraint = constraint_of(Ask(tools=tools), form, vocabulary.facts, "chat")
+    assert constraint is not None
+    text = '<dots_function_call>\n<invoke name="tide">{}</invoke>\n</dots_function_call>'
+    day, port = ('<parameter name="day">x</parameter>', '<parameter name="port">5</parameter>')
+    for pairs, want in {day + port: True, day + day: False, "": True}.items():
+        assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text.format(pairs)) is want
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -319,7 +332,10 @@ def test_an_answer_of_kimi_k3_stands_in_its_element() -> None:
 @pytest.mark.parametrize("name", ["qwen3-xml", "minicpm5", "kimi_k3"])
 def test_a_tool_of_500_optional_properties_is_held(name: str) -> None:
     form = next(form for form in FORMS if form.name == name)
-    kinds = [leaf for leaf in LEAVES if isinstance(leaf, dict) and "$ref" not in str(leaf) and "const" not in leaf]
-    schema = {"type": "object", "properties": {f"p{number}": kinds[number % len(kinds)] for number in range(500)}}
+    kinds = [leaf for leaf in LEAVES if "$ref" not in str(leaf) and "const" not in str(leaf)]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {f"p{number}": kinds[number % len(kinds)] for number in range(500)},
+    }
     got = called(form, Vocabulary(markers(form), (*ends(form), "</")), (Tool("tide", None, schema),), 1, parallel=False)
     assert [call.complete for call in got.calls] == [True]

@@ -18,7 +18,9 @@ _EITHER: Final = ("anyOf", "oneOf")
 _DEFINED: Final = ("$defs", "definitions")
 _NOTES: Final = frozenset((
     "type", "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "nullable",
-    "$schema", "$id", "$comment", "$anchor", *_DEFINED, "strict",
+    "$schema", "$id", "$comment", "$anchor", *_DEFINED, "strict", "format", "pattern", "minLength", "maxLength",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "items", "prefixItems", "minItems",
+    "maxItems", "uniqueItems", "contains", "contentEncoding", "contentMediaType",
 ))  # fmt: skip
 """Say nothing, or what is known already, of an object."""
 _KEPT: Final = frozenset(("properties", "required", "additionalProperties", "$ref", "allOf", *_EITHER))
