@@ -111,7 +111,8 @@ def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
     ask = Ask(tools=(strict, TOOLS[2]))
     constraint = made(ask, form, vocabulary)
     seen: set[str] = set()
-    for seed in range(25):
+    cut = any(word in start for word in PREFIXES)  # its opener is several tokens, which chance seldom finds
+    for seed in range(200 if cut else 25):
         got = read(form.name, vocabulary, ask, constraint, seed, "<assistant>")
         seen |= {call.name for call in got.calls} | ({"content"} if got.content else set())
         for call in got.calls:

@@ -69,7 +69,8 @@ class Vocabulary:
             allowed = self.allowed(held)
             likely = [number for number in allowed if number in self.likely]
             token = dice.choice(likely if likely and dice.random() < 0.3 else allowed)
-            if (special := [number for number in likely if number in self.special]) and dice.random() < 0.1:
+            special = [number for number in likely if number in self.special and number != self.end]
+            if special and dice.random() < 0.1:
                 token = dice.choice(special)
             token = self.end if self.end in allowed and dice.random() < 0.1 else token
             steps.append(TokensInput(0, (token,), (self.pieces[token],), ""))
