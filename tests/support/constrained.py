@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pipeline.engines.constrained import Grammars, Held
 from stages.constraint import Constraint
@@ -91,6 +92,20 @@ def ends(form: Format) -> list[str]:
     pairs = [each for each in found if isinstance(each, Pairs)]
     closers = () if form.reasoning is None or not pairs else form.reasoning.closers
     return [*closers, *(end for each in pairs for end in (*each.bare.until, each.middle, *each.kinds.values()))]
+
+
+def writable(form: Format, values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each string as the format can write it: to some, white space at its ends is none of it."""
+    pairs = form.spellings[0].arguments
+    if not isinstance(pairs, Pairs):
+        return values
+    return {
+        name: {
+            key: value.strip() if isinstance(value, str) and not pairs.bare.holds(value) else value
+            for key, value in each.items()
+        }
+        for name, each in values.items()
+    }
 
 
 def markers(form: Format) -> list[str]:
