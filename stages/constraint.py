@@ -25,6 +25,7 @@ from stages.parse.format import TRIMS, Channels, Format, Reasoning
 from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
 from stages.parse.spelling import NAME, NUMBER, Spelling
+from stages.parse.types import Parameters
 
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
@@ -93,7 +94,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     strict = any(tool.strict for tool in ask.tools)
     if spelling is None or not (forced or answer is not None or strict):
         return None
-    wanted = _wanted(ask, protocol, loose=not forced)
+    wanted = _wanted(ask, protocol, loose=not forced, named=spelling.arguments is not None)
     # A named function is an answer in a form of its own: one.
     several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row(_calls(spelling, wanted, several))
@@ -104,16 +105,24 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     return _mixed(spelling, wanted, several, form) if answer is None else OneOf((calls, answer))
 
 
-def _wanted(ask: Ask, protocol: str, *, loose: bool) -> list[tuple[str, Json]]:
+def _wanted(ask: Ask, protocol: str, *, loose: bool, named: bool) -> list[tuple[str, Json]]:
     """The functions that may be called, and what their arguments are held to. ``loose``: only a strict tool's schema
-    counts."""
+    counts; ``named``: of others, the names that it lists do."""
     names = frozenset(ask.allowed if ask.function is None else (ask.function,))
     wanted: list[tuple[str, Json]] = []
     for index, tool in enumerate(ask.tools):
         if not names or tool.name in names:
             param = _PARAMETERS[protocol].format(index)
-            wanted.append((tool.name, Json(_OBJECT if loose and not tool.strict else _schema(tool), param)))
+            free = loose and not tool.strict
+            schema = _schema(tool) if not free else _listed(tool) if named else _OBJECT
+            wanted.append((tool.name, Json(schema, param)))
     return wanted
+
+
+def _listed(tool: Tool) -> dict[str, Any]:
+    """Each name at most once: of two arguments of one name some formats make no call."""
+    known = sorted(Parameters(tool.parameters).keys)
+    return {**_OBJECT, "properties": dict.fromkeys(known, True)} if known else _OBJECT
 
 
 def _schema(tool: Tool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pipeline.engines.notation import Writer
 from pipeline.engines.once import Made, Once
 from pipeline.engines.schemas import refused, size
 from stages.errors import RequestError
-from stages.grammar import Json, Rule
+from stages.grammar import Json, Rule, Spelled, String
 from stages.opening import TokenizerFacts
 
 VERSION: Final = version("llguidance")
@@ -83,12 +83,12 @@ class Grammars:
             text = writer.grammar(rule)
         except RecursionError:
             raise self._deep(writer.schemas) from None
-        matcher = self._once.get(text, partial(self._compiled, text, writer.schemas), wanted)
+        matcher = self._once.get(text, partial(self._compiled, text, writer), wanted)
         return lambda: Held(matcher.deep_copy(), self._ends)
 
-    def _compiled(self, text: str, schemas: Sequence[Json]) -> Made[llguidance.LLMatcher]:
+    def _compiled(self, text: str, writer: Writer) -> Made[llguidance.LLMatcher]:
         total = 0
-        for schema in schemas:
+        for schema in writer.schemas:
             try:
                 why = refused(schema.schema)
             except RecursionError:
@@ -102,19 +102,30 @@ class Grammars:
         if not matcher.is_error():
             matcher.compute_bitmask()  # the first one takes long: all copies have it then
         if matcher.is_error():
-            raise self._refusal(schemas, matcher)
+            raise self._refusal(writer, matcher)
+        for rule, param in writer.strings.items():
+            self._written(rule, param)
         return Made(matcher, total)
+
+    def _written(self, rule: String, param: str) -> None:
+        """There is such a string: the library would find out when it is to be written."""
+        try:
+            Held(self._matcher(Writer(self._special).grammar(rule)), frozenset()).mask()
+        except Unservable:
+            what = " and ".join(rule.patterns[:3]) or f"at least {rule.least} characters"
+            raise _unsupported(param, f"no string that can be written in this format satisfies {what:.200}") from None
 
     def _matcher(self, grammar: str) -> llguidance.LLMatcher:
         if self._tokenizer is None:
             raise RequestError("this model has no token that ends its output, so nothing can be held to a form")
         return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
 
-    def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
-        for schema in schemas:
-            alone = self._matcher(Writer(self._special).grammar(schema))
+    def _refusal(self, writer: Writer, matcher: llguidance.LLMatcher) -> RequestError:
+        parts: list[Json | Spelled] = [*writer.schemas, *writer.spelled]
+        for rule in parts:
+            alone = self._matcher(Writer(self._special).grammar(rule))
             if error := alone.get_error():
-                return _unsupported(schema.param, _said(error))
+                return _unsupported(rule.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
 
     def _deep(self, schemas: Sequence[Json]) -> RequestError:

@@ -26,6 +26,9 @@ class Writer:
         self._special = special
         self._names: dict[str, str] = {}
         self.schemas: list[Json] = []
+        self.spelled: list[Spelled] = []
+        self.strings: dict[String, str] = {}
+        """Those of which there may be none at all, and the place of their schema."""
 
     def grammar(self, rule: Rule) -> str:
         """All of it. May raise RecursionError for a schema."""
@@ -81,6 +84,7 @@ class Writer:
             text = text[at + len(marker) :]
 
     def _spelled(self, rule: Spelled) -> str:
+        self.spelled.append(rule)
         schemas = self.schemas
         schemas.append(Json(rule.schema, rule.param))
         self.schemas = []  # those inside are parts of it
@@ -106,6 +110,10 @@ class Writer:
         return first
 
     def _string(self, rule: String) -> str:
+        if rule.least or (
+            rule.patterns and (len(rule.patterns) > 1 or rule.most is not None or rule.without or rule.unlike)
+        ):
+            self.strings[rule] = self.spelled[-1].param if self.spelled else ""
         most = "" if rule.most is None else str(rule.most)
         parts = [f"/(?s:.{{{rule.least},{most}}})/", *(_between_slashes(each) for each in rule.patterns)]
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]

@@ -17,8 +17,7 @@ from stages.opening import Ask, Tool
 from stages.parse.formats import FORMATS
 from stages.parse.formats.hermes import HERMES
 from stages.parse.formats.plain import PLAIN
-from stages.parse.spellings.pairs import Pairs
-from tests.support.constrained import PREFIXES, Vocabulary, ends, markers, text_of
+from tests.support.constrained import PREFIXES, Vocabulary, ends, markers, text_of, writable
 from tests.support.constrained import vocabulary as vocabulary_of
 from tests.support.parse import OFF, PROMPT, THINKING, Collected, message, opening, semantic, session
 
@@ -33,20 +32,13 @@ VALUES: dict[str, dict[str, Any]] = {
     "get_tides": {"port": "</tool_call>\n"},
     "moon": {},
 }
-TOOLS = tuple(Tool(name, None, const(**values) if values else None) for name, values in VALUES.items())
-PORT = VALUES["get_tides"]["port"]
 
 
-def written_by(form: Any) -> tuple[dict[str, dict[str, Any]], tuple[Tool, ...]]:
-    """The values that the format can write, and their tools: to some, white space at the ends of a string is none of
-    it."""
-    pairs = form.spellings[0].arguments
-    if not isinstance(pairs, Pairs) or pairs.bare.holds(PORT):
-        return VALUES, TOOLS
-    values = {**VALUES, "get_tides": {"port": PORT.strip()}}
-    return values, (TOOLS[0], Tool("get_tides", None, const(**values["get_tides"])), *TOOLS[2:])
+def tools_of(values: dict[str, dict[str, Any]]) -> tuple[Tool, ...]:
+    return tuple(Tool(name, None, const(**each) if each else None) for name, each in values.items())
 
 
+TOOLS = tools_of(VALUES)
 FORCED = [form for form in FORMATS if form.spellings]
 TEXTS = Vocabulary()
 
@@ -77,16 +69,15 @@ def test_the_families_that_are_held() -> None:
 def test_a_forced_call_is_read_as_that_call(form: Any, ids: bool, choice: str, parallel: bool) -> None:
     """``ids``: the format's literals are special tokens."""
     vocabulary = vocabulary_of(form, ids)
-    values, tools = written_by(form)
-    ask = Ask(tools=tools, tool_choice=choice, parallel=parallel)
+    values = writable(form, VALUES)
+    ask = Ask(tools=tools_of(values), tool_choice=choice, parallel=parallel)
     constraint = made(ask, form, vocabulary)
     for seed in range(3):
         got = read(form.name, vocabulary, ask, constraint, seed, tail="<assistant>")
         assert (got.faults, got.content, got.finish) == ([], None, "eos")
         assert 1 <= len(got.calls) <= (20 if parallel and choice == "required" else 1)
         for call in got.calls:
-            assert call.complete
-            assert call.value() == values[call.name]
+            assert call.complete and call.value() == values[call.name]
             assert choice in ("required", f"name:{call.name}")
 
 
@@ -105,14 +96,14 @@ def test_several_calls_are_read_as_several(form: Any) -> None:
 def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
     start = form.spellings[-1].opens + form.spellings[-1].call[0]
     words = (*form.calls.bare, start[: start.find("[") + 1])
-    words = (*words, *(start[: start.find(word)] for word in PREFIXES if word in start))
+    words = (*words, *(end for word in PREFIXES if word in start for end in (start[: start.find(word)], "</")))
     words = (*words, *ends(form))
     vocabulary = Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *markers(form)))
     strict = Tool("get_tide", None, const(**VALUES["get_tide"]), True)
     ask = Ask(tools=(strict, TOOLS[2]))
     constraint = made(ask, form, vocabulary)
     seen: set[str] = set()
-    for seed in range(25):
+    for seed in range(100 if any(word in start for word in PREFIXES) else 25):  # chance seldom finds several tokens
         got = read(form.name, vocabulary, ask, constraint, seed, "<assistant>")
         seen |= {call.name for call in got.calls} | ({"content"} if got.content else set())
         for call in got.calls:
@@ -191,8 +182,8 @@ def test_reasoning_and_a_call_are_read_as_both(form: Any) -> None:
     if form.reasoning is None or not form.reasoning.openers:
         return
     vocabulary = Vocabulary(markers(form), ends(form))
-    values, tools = written_by(form)
-    ask = Ask(tools=tools, tool_choice="required", parallel=False)
+    values = writable(form, VALUES)
+    ask = Ask(tools=tools_of(values), tool_choice="required", parallel=False)
     constraint = made(ask, form, vocabulary)
     opener = form.reasoning.openers[-1]
     for seed in range(4):

@@ -19,11 +19,12 @@ from tests.support.constrained import Vocabulary, ends, markers
 from tests.support.parse import Collected, message, opening, semantic, session
 
 NAMES = (
-    "qwen3-xml", "qwen3.5", "nemotron3", "step3p5", "step5", "mimo", "minicpmv", "minimax_m2", "minimax_m2_append_think",
-    "seed_oss", "dots", "step3", "minicpm5", "deepseek_v32", "deepseek_v4", "gigachat3.5", "kimi_k3",
+    "qwen3-xml", "qwen3.5", "nemotron3", "step3p5", "step5", "mimo", "minicpmv", "minimax_m2",
+    "minimax_m2_append_think", "seed_oss", "dots", "step3", "minicpm5", "deepseek_v32",
+    "deepseek_v4", "gigachat3.5", "kimi_k3",
 )  # fmt: skip
 FORMS = [form for form in FORMATS if form.name in NAMES]
-SEEDS = int(__import__("os").environ.get("SEEDS", "6"))
+SEEDS = 4
 TAIL = "<assistant>"
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 
@@ -35,7 +36,7 @@ def test_all_of_them_are_there() -> None:
 
 # --- what templates write -------------------------------------------------------------------------------------------
 
-TIDE = {
+TIDE: dict[str, Any] = {
     "type": "object",
     "properties": {
         "port": {"type": "string"}, "day": {"type": "integer"}, "deep": {"type": "boolean"},
@@ -43,7 +44,7 @@ TIDE = {
     },
     "required": ["port"],
 }  # fmt: skip
-MOON = {"type": "object", "properties": {}}
+MOON: dict[str, Any] = {"type": "object", "properties": {}}
 QWEN = """<tool_call>
 <function=tide>
 <parameter=port>
@@ -76,12 +77,14 @@ WRITTEN = {
         '<parameter name="at">["06:10", "18:40"]</parameter>\n</invoke>\n<invoke name="moon">\n</invoke>\n'
         "</minimax:tool_call>",
     ),
-    "seed_oss": '<seed:tool_call>\n<function=tide>\n<parameter=port>Le "Havre"</parameter>\n<parameter=day>3</parameter>\n'
+    "seed_oss": '<seed:tool_call>\n<function=tide>\n<parameter=port>Le "Havre"</parameter>\n'
+    '<parameter=day>3</parameter>\n'
     '<parameter=deep>True</parameter>\n<parameter=at>["06:10", "18:40"]</parameter>\n</function>\n</seed:tool_call>\n'
     "<seed:tool_call>\n<function=moon>\n</function>\n</seed:tool_call>",
     "dots": '<dots_function_call>\n<invoke name="tide"><parameter name="port">Le "Havre"</parameter>'
     '<parameter name="day">3</parameter><parameter name="deep">true</parameter>'
-    '<parameter name="at">["06:10", "18:40"]</parameter></invoke>\n<invoke name="moon"></invoke>\n</dots_function_call>',
+    '<parameter name="at">["06:10", "18:40"]</parameter></invoke>\n<invoke name="moon"></invoke>\n'
+    "</dots_function_call>",
     "step3": "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>"
     '<steptml:invoke name="tide"><steptml:parameter name="port">Le "Havre"</steptml:parameter>'
     '<steptml:parameter name="day">3</steptml:parameter><steptml:parameter name="deep">true</steptml:parameter>'
@@ -169,9 +172,9 @@ NODE = {"type": "object", "properties": {"to": {"anyOf": [{"$ref": "#/$defs/node
         "required": ["to"], "additionalProperties": False}  # fmt: skip
 HOSTILE = (
     "null", "None", "true", "5", "{", "[", "\n", " ", "<", "</", "\\n", "&lt;", "<![CDATA[", "]]>", "x", "1e999",
-    "\n</parameter>", "</parameter", "</parameter>", "<parameter=x>", "\n< parameter=x>", "\n<parameter =", "</function>",
-    "</invoke>", "<invoke", "<tool_call>", "</tool_call>", "</param>", "<|close|>argument", "<|sep|>", "<|open|>",
-    "</｜DSML｜", "</｜GCML｜parameter>", "</think>", '"', "\\",
+    "\n</parameter>", "</parameter", "</parameter>", "<parameter=x>", "\n< parameter=x>", "\n<parameter =",
+    "</function>", "</invoke>", "<invoke", "<tool_call>", "</tool_call>", "</param>", "<|close|>argument",
+    "<|sep|>", "<|open|>", "</｜DSML｜", "</｜GCML｜parameter>", "</think>", '"', "\\",
 )  # fmt: skip
 
 
@@ -206,3 +209,133 @@ def test_hostile_values_are_read_as_they_were_held(form: Format, ids: bool) -> N
         for call in got.calls:
             assert call.complete
             assert jsonschema_rs.is_valid(schema, call.value()), (schema, call.arguments)
+
+
+# --- what cannot be, and what it costs ------------------------------------------------------------------------------
+
+
+def refusal(form: Format, schema: dict[str, Any]) -> str:
+    vocabulary = Vocabulary(markers(form))
+    with pytest.raises(RequestError) as caught:
+        called(form, vocabulary, (Tool("moon", None, MOON), Tool("bad", None, schema)), 0)
+    assert (caught.value.param, caught.value.code) == ("tools[1].function.parameters", "unsupported_schema")
+    return caught.value.message
+
+
+def needs(value: Any, name: str = "x", **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: value}, "required": [name], **more}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (needs({"type": "string"}, "two\nlines"), "the name 'two\\nlines' cannot be written"),
+        (needs({"type": "string"}, ""), "the name '' cannot be written"),
+        (needs({"const": "</parameter>"}), "no value of 'x' can be written"),
+        (needs(False), "unsatisfiable"),
+        ({"type": "string"}, "unsatisfiable"),
+        (needs({"type": "string", "not": {"const": "a"}}), '"not"'),
+        (needs({"type": "string"}, propertyNames={"maxLength": 3}), '"propertyNames"'),
+        (needs({"type": "string"}, minProperties=2, additionalProperties=True), '"minProperties"'),
+        (needs({"oneOf": [{"type": "string"}, {"maxLength": 3}]}), '"oneOf"'),
+        ({"oneOf": [needs({"type": "string"}), needs({"type": "string"})]}, '"oneOf"'),
+        (needs({"type": "string", "pattern": "(?=a)b"}), "(?="),
+        (needs({"type": "string", "pattern": "^a$", "minLength": 2}), "no string that can be written"),
+        (needs({"$ref": "#/$defs/gone"}), "leads nowhere"),
+        (needs({"$ref": "#/properties/x"}), "too deep"),
+        (needs({"type": "string", "enum": [f"v{number}" for number in range(200_000)]}), "too large"),
+    ],
+)
+def test_what_cannot_be_held_is_refused(schema: dict[str, Any], says: str) -> None:
+    form = next(form for form in FORMS if form.name == "mimo")
+    assert says in refusal(form, schema)
+
+
+def test_an_array_of_itself_by_reference_is_what_it_was_in_the_whole() -> None:
+    """The value is compiled by itself: ``#`` is the tool's schema all the same."""
+    form = next(form for form in FORMS if form.name == "seed_oss")
+    schema = {"type": "object", "properties": {"n": {"type": "integer"},
+                                               "kids": {"type": "array", "items": {"$ref": "#"}, "maxItems": 1}},
+              "additionalProperties": False}  # fmt: skip
+    vocabulary = Vocabulary()
+    constraint = constraint_of(
+        Ask(tools=(Tool("t", None, schema),), tool_choice="required"), form, vocabulary.facts, "chat"
+    )
+    assert constraint is not None
+    text = "<seed:tool_call>\n<function=t>\n<parameter=kids>{}</parameter>\n</function>\n</seed:tool_call>"
+    for kids, want in {'[{"n": 5, "kids": []}]': True, '[{"n": "x"}]': False, "[[]]": False}.items():
+        assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text.format(kids)) is want
+
+
+def test_a_name_that_is_not_listed_may_begin_as_one_that_is() -> None:
+    form = next(form for form in FORMS if form.name == "minimax_m2")
+    vocabulary = Vocabulary()
+    schema = {
+        "type": "object",
+        "properties": {"port": {"type": "integer"}},
+        "additionalProperties": {"type": "boolean"},
+    }
+    constraint = constraint_of(
+        Ask(tools=(Tool("t", None, schema),), tool_choice="required"), form, vocabulary.facts, "chat"
+    )
+    assert constraint is not None
+    text = '<minimax:tool_call>\n<invoke name="t">\n<parameter name="{}</parameter>\n</invoke>\n</minimax:tool_call>'
+    for pair, want in {'port">5': True, 'pole">true': True, 'port">true': False, 'port2">5': False}.items():
+        assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text.format(pair)) is want
+
+
+def test_a_tool_that_is_not_strict_is_called_with_its_own_names_once_each() -> None:
+    """Of two arguments of one name, this family makes no call."""
+    form = next(form for form in FORMS if form.name == "dots")
+    vocabulary = Vocabulary()
+    tools = (Tool("moon", None, MOON, True), Tool("tide", None, TIDE))
+    constraint = constraint_of(Ask(tools=tools), form, vocabulary.facts, "chat")
+    assert constraint is not None
+    text = '<dots_function_call>\n<invoke name="tide">{}</invoke>\n</dots_function_call>'
+    day, port = ('<parameter name="day">x</parameter>', '<parameter name="port">5</parameter>')
+    for pairs, want in {day + port: True, day + day: False, "": True}.items():
+        assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text.format(pairs)) is want
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen3-xml", "<function=tide>\n</function>"), ("seed_oss", "<function=tide>\n</function>"),
+        ("minimax_m2", '<invoke name="tide"></invoke>'), ("minicpm5", '<functionname="tide"></function>'),
+    ],
+)  # fmt: skip
+def test_no_call_is_written_past_a_strict_tool(name: str, text: str) -> None:
+    """Where the reader takes a call that stands in no block."""
+    form = next(form for form in FORMS if form.name == name)
+    vocabulary = Vocabulary()
+    constraint = constraint_of(Ask(tools=(Tool("tide", None, TIDE, True),)), form, vocabulary.facts, "chat")
+    assert constraint is not None
+    for said, want in {"A <b>tide</b>": True, f"Well: {text}": False}.items():
+        assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), said) is want
+
+
+def test_an_answer_of_kimi_k3_stands_in_its_element() -> None:
+    form = next(form for form in FORMS if form.name == "kimi_k3")
+    vocabulary = Vocabulary(("<|open|>", "<|close|>", "<|sep|>"))
+    constraint = constraint_of(Ask(tools=(Tool("tide", None, TIDE, True),)), form, vocabulary.facts, "chat")
+    assert constraint is not None
+    answer = "<|open|>response<|sep|>{}<|close|>response<|sep|>"
+    call = WRITTEN["kimi_k3"].partition('<|open|>call tool="moon"')[0] + "<|close|>tools<|sep|><|close|>message<|sep|>"
+    for said in (
+        "Hi" + answer.format("you"),
+        answer.format("Hi") + "<|close|>message<|sep|>",
+        answer.format("Hi") + call,
+    ):
+        assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), said)
+
+
+@pytest.mark.parametrize("name", ["qwen3-xml", "minicpm5", "kimi_k3"])
+def test_a_tool_of_500_optional_properties_is_held(name: str) -> None:
+    form = next(form for form in FORMS if form.name == name)
+    kinds = [leaf for leaf in LEAVES if "$ref" not in str(leaf) and "const" not in str(leaf)]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {f"p{number}": kinds[number % len(kinds)] for number in range(500)},
+    }
+    got = called(form, Vocabulary(markers(form), (*ends(form), "</")), (Tool("tide", None, schema),), 1, parallel=False)
+    assert [call.complete for call in got.calls] == [True]

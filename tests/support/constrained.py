@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pipeline.engines.constrained import Grammars, Held
 from stages.constraint import Constraint
@@ -69,7 +70,8 @@ class Vocabulary:
             allowed = self.allowed(held)
             likely = [number for number in allowed if number in self.likely]
             token = dice.choice(likely if likely and dice.random() < 0.3 else allowed)
-            if (special := [number for number in likely if number in self.special]) and dice.random() < 0.1:
+            special = [number for number in likely if number in self.special and number != self.end]
+            if special and dice.random() < 0.1:
                 token = dice.choice(special)
             token = self.end if self.end in allowed and dice.random() < 0.1 else token
             steps.append(TokensInput(0, (token,), (self.pieces[token],), ""))
@@ -90,6 +92,20 @@ def ends(form: Format) -> list[str]:
     pairs = [each for each in found if isinstance(each, Pairs)]
     closers = () if form.reasoning is None or not pairs else form.reasoning.closers
     return [*closers, *(end for each in pairs for end in (*each.bare.until, each.middle, *each.kinds.values()))]
+
+
+def writable(form: Format, values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each string as the format can write it: to some, white space at its ends is none of it."""
+    pairs = form.spellings[0].arguments
+    if not isinstance(pairs, Pairs):
+        return values
+    return {
+        name: {
+            key: value.strip() if isinstance(value, str) and not pairs.bare.holds(value) else value
+            for key, value in each.items()
+        }
+        for name, each in values.items()
+    }
 
 
 def markers(form: Format) -> list[str]:

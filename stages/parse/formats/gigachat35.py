@@ -49,7 +49,7 @@ def _read(raw: str, types: Types) -> str:
 
 def _spelling(name: str) -> Spelling:
     bare = Bare(until=(f"{_CLOSE}parameter>\n",), without=(_CLOSE,))
-    kinds = dict.fromkeys(("null", "boolean", "number", "object", "array"), '" string="false">')
+    kinds: dict[str, str] = dict.fromkeys(("null", "boolean", "number", "object", "array"), '" string="false">')
     return Spelling(
         (f'\n{_OPEN}invoke name="', '">\n', f"{_CLOSE}invoke>"),
         opens=f"{_OPEN}{name}>",

@@ -51,7 +51,7 @@ _SPELLING: Final = Spelling(
         read=_read,
         listed=True,
         taken=_TABLE.unwrap,
-        quotes=(CDATA[0], Bare(until=(f"{CDATA[1]}</param>",), without=(CDATA[1],))),
+        quotes=(CDATA[0], Bare(until=(f"{CDATA[1]}</param>",), without=("]>",))),
         inside=(*_MARKERS, *_ENTITIES),
     ),
 )

@@ -20,6 +20,8 @@ from stages.parse.types import ANY, Types, coerce
 _NAME: Final = re.compile(r"[\w.-]{1,256}", re.ASCII)
 _LONGEST: Final = 256
 """Code points of a name. Readers know no longer heads than some 500."""
+_FREE: Final = 48
+"""Of one that the model makes up."""
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,39})"
 _NUMBERS: Final = {"integer": _INTEGER, "number": rf"{_INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"}
 """Without a limit in the schema. JSON's numbers, but for those beyond a float."""
@@ -36,8 +38,8 @@ class Pairs:
 
     ``kinds``: where a pair says what its value is: the kind → what then stands for ``middle``. ``encode``: a name as it
     is written. ``taken``: names that are something else, unless they are listed. ``once``: no name comes twice.
-    ``listed``: members that are not listed are not read. ``quotes``: another way to write a value: what stands before it,
-    and how it is written then. ``inside``: what JSON does not have in its strings.
+    ``listed``: members that are not listed are not read. ``quotes``: another way to write a value: what stands before
+    it, and how it is written then. ``inside``: what JSON does not have in its strings.
     """
 
     before: str
@@ -68,6 +70,7 @@ class Pairs:
     def _members(self, reader: Reader, shape: Shape) -> Rule:
         pairs: list[tuple[Rule, bool]] = []
         known = reader.parameters.keys
+        others = None if shape.others is None or (self.listed and known) else self._others(reader, shape)
         for member in shape.members:
             name = self.encode(member.name)
             if not self._writable(name) or (self.listed and known and member.name not in known):
@@ -76,10 +79,9 @@ class Pairs:
                 continue
             values = _Values(self, reader, member.schema, member.types).ways()
             if values:
-                pairs.append((self._pair(name, values), member.required))
+                pairs.append((self._pair(name, values, alone=others is None), member.required))
             elif member.required:
                 refuse(reader.param, f"no value of {member.name!r} can be written in this format")
-        others = None if shape.others is None or (self.listed and known) else self._others(reader, shape)
         if others is not None and self.once:
             return Members((*pairs, (others, False)), self.between)
         return Members(tuple(pairs), self.between, others)
@@ -87,16 +89,17 @@ class Pairs:
     def _writable(self, name: str) -> bool:
         return 0 < len(name) <= _LONGEST and name == name.strip() and not any(part in name for part in self.name)
 
-    def _pair(self, name: str, values: Mapping[str, tuple[Rule, ...]]) -> Rule:
-        """``values``: what stands behind the name, and the values that may follow."""
-        if _NAME.fullmatch(name):
-            return _one_of(
-                [Row((Literal(f"{self.before}{name}{middle}"), _one_of(ways))) for middle, ways in values.items()]
-            )
-        # Letters, whatever they are: a name is no special token.
-        text = quoted(name)
-        heads = [Row((String((middle,), (text,)), _one_of(ways))) for middle, ways in values.items()]
-        return Row((Literal(self.before), _one_of(heads)))
+    def _pair(self, name: str, values: Mapping[str, tuple[Rule, ...]], *, alone: bool) -> Rule:
+        """``values``: what stands behind the name, and the values that may follow; ``alone``: no other names may be
+        written, so that what stands before it and the name are one text."""
+        plain = _NAME.fullmatch(name) is not None
+        before = self.before if plain and alone else ""
+        heads = [
+            # A name of other characters is letters, whatever token they are too.
+            Row((Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), _one_of(ways)))
+            for middle, ways in values.items()
+        ]  # fmt: skip
+        return _one_of(heads) if before else Row((Literal(self.before), _one_of(heads)))
 
     def _others(self, reader: Reader, shape: Shape) -> Rule | None:
         """Members that are not listed."""
@@ -109,7 +112,7 @@ class Pairs:
         patterns = (whole(shape.names, reader.param),) if shape.names else ()
         # A name's code points are counted as it is written.
         heads = [
-            Row((String((middle,), patterns, 1, _LONGEST, self.name, tuple(unlike)), _one_of(ways)))
+            Row((String((middle,), patterns, 1, _FREE, self.name, tuple(unlike)), _one_of(ways)))
             for middle, ways in values.items()
         ]  # fmt: skip
         return Row((Literal(self.before), _one_of(heads)))
@@ -199,7 +202,7 @@ class _Values:
 
     # --- what is JSON -----------------------------------------------------------------------------------------------
 
-    def _json(self, kind: str, names: list[str]) -> None:
+    def _json(self, kind: str, names: Sequence[str]) -> None:
         if not self._read_as(names[0]):
             return
         schema = self._reader.whole({**self._schema, "type": names[0]})

@@ -5,7 +5,7 @@ What cannot be held to so is refused: a keyword that says something of the objec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
@@ -18,7 +18,9 @@ _EITHER: Final = ("anyOf", "oneOf")
 _DEFINED: Final = ("$defs", "definitions")
 _NOTES: Final = frozenset((
     "type", "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "nullable",
-    "$schema", "$id", "$comment", "$anchor", *_DEFINED, "strict",
+    "$schema", "$id", "$comment", "$anchor", *_DEFINED, "strict", "format", "pattern", "minLength", "maxLength",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "items", "prefixItems", "minItems",
+    "maxItems", "uniqueItems", "contains", "contentEncoding", "contentMediaType",
 ))  # fmt: skip
 """Say nothing, or what is known already, of an object."""
 _KEPT: Final = frozenset(("properties", "required", "additionalProperties", "$ref", "allOf", *_EITHER))
@@ -105,7 +107,7 @@ class Reader:
     def _moved(self, part: Any, names: dict[str, str]) -> Any:
         """A copy whose references lead to the definitions that ``names`` has for what they point to."""
         if isinstance(part, list):
-            return [self._moved(each, names) for each in cast("list[Any]", part)]
+            return [self._moved(each, names) for each in _list(part)]
         if not isinstance(part, dict):
             return part
         self.spend()
@@ -129,7 +131,8 @@ class Reader:
         if depth > _DEEPEST:
             refuse(self.param, "it is nested, or refers, too deep")
         node: Schema = _schema(schema)
-        ways = [{key: value for key, value in node.items() if key not in ("$ref", "allOf", *_EITHER)}]
+        own = {key: value for key, value in node.items() if key not in ("$ref", "allOf", *_EITHER)}
+        ways = [own] if _is_object(own) else []
         parts = (
             _list(node.get("allOf")) if "$ref" not in node else [self.target(node["$ref"]), *_list(node.get("allOf"))]
         )
@@ -141,7 +144,7 @@ class Reader:
                 if word == "oneOf" and not _apart(each):
                     refuse(self.param, '"oneOf" whose branches may overlap cannot be held to in this format')
                 ways = self._met(ways, [way for branch in each for way in branch])
-        return [way for way in ways if _is_object(way)]
+        return ways
 
     def _met(self, ways: list[Schema], others: list[Schema]) -> list[Schema]:
         if len(ways) * len(others) > _MOST:
@@ -283,5 +286,5 @@ def _values(schema: Any) -> frozenset[str]:
     return frozenset(listed) if all(isinstance(value, str) for value in listed) else frozenset[str]()
 
 
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def _list(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, list) else ()
