@@ -11,11 +11,13 @@ be held to calls: there is no constraint then, and policy notes what the model d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from stages.errors import RequestError
 from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.format import TRIMS, Format, Reasoning
@@ -26,6 +28,7 @@ from stages.parse.spelling import NUMBER, Spelling
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
 }  # fmt: skip
+_NAMES: Final = {"chat": "tools[{}].function.name", "responses": "tools[{}].name", "messages": "tools[{}].name"}
 _ANSWERS: Final = {
     "chat": "response_format.json_schema.schema", "completions": "response_format.json_schema.schema",
     "responses": "text.format.schema", "messages": "output_config.format.schema",
@@ -87,7 +90,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     strict = any(tool.strict for tool in ask.tools)
     if spelling is None or not (forced or answer is not None or strict):
         return None
-    wanted = _wanted(ask, protocol, loose=not forced)
+    wanted = _wanted(ask, protocol, spelling, loose=not forced)
     # A named function is an answer in a form of its own: one.
     several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row(_calls(spelling, wanted, several))
@@ -96,16 +99,26 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     return _mixed(spelling, wanted, several, form) if answer is None else OneOf((calls, answer))
 
 
-def _wanted(ask: Ask, protocol: str, *, loose: bool) -> list[tuple[str, Json]]:
+def _wanted(ask: Ask, protocol: str, spelling: Spelling, *, loose: bool) -> list[tuple[str, Rule]]:
     """The functions that may be called, and what their arguments are held to. ``loose``: only a strict tool's schema
     counts."""
     names = frozenset(ask.allowed if ask.function is None else (ask.function,))
-    wanted: list[tuple[str, Json]] = []
+    wanted: list[tuple[str, Rule]] = []
     for index, tool in enumerate(ask.tools):
         if not names or tool.name in names:
+            if spelling.name and not re.fullmatch(spelling.name, tool.name):
+                raise _unnamed(tool.name, _NAMES[protocol].format(index))
             param = _PARAMETERS[protocol].format(index)
-            wanted.append((tool.name, Json(_OBJECT if loose and not tool.strict else _schema(tool), param)))
+            value = Json(_OBJECT if loose and not tool.strict else _schema(tool), param)
+            wanted.append((tool.name, value if spelling.arguments is None else spelling.arguments(value)))
     return wanted
+
+
+def _unnamed(name: str, param: str) -> RequestError:
+    message = (
+        f"{param}: the model's format cannot write a call of {name!r:.100}: call it like a variable, or an attribute"
+    )
+    return RequestError(message, param=param, code="unsupported_schema")
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
@@ -121,7 +134,7 @@ def _schema(tool: Tool) -> dict[str, Any]:
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool, begun: str = "") -> tuple[Rule, ...]:
+def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Rule]], several: bool, begun: str = "") -> tuple[Rule, ...]:
     """One call, or ``several``. ``begun``: what of it is written already."""
     first = OneOf(tuple(_call(spelling, spelling.opens, tool, begun) for tool in wanted))
     between = spelling.between
@@ -130,10 +143,9 @@ def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
     return first, Again(OneOf(tuple(_call(spelling, between, tool, None) for tool in wanted))), Literal(spelling.closes)
 
 
-def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:
+def _call(spelling: Spelling, lead: str, tool: tuple[str, Rule], begun: str | None) -> Rule:
     """``begun``: None: not the first call."""
-    name, arguments = tool
-    spelt = arguments if spelling.arguments is None else spelling.arguments(arguments)
+    name, spelt = tool
     before, middle, behind = spelling.call
     head = f"{lead}{before}{name}{middle}"
     if begun is not None:
@@ -146,7 +158,7 @@ def _numbered(text: str) -> tuple[Rule, ...]:
     return (Literal(before), Number(), Literal(behind)) if number else (Literal(text),)
 
 
-def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool, form: Format) -> Rule:
+def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Rule]], several: bool, form: Format) -> Rule:
     """Text, and calls once the format's opener is written."""
     assert form.calls is not None
     start = spelling.opens + spelling.call[0]

@@ -18,7 +18,7 @@ from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
 from pipeline.engines.schemas import refused, size
 from stages.errors import RequestError
-from stages.grammar import Json, Rule
+from stages.grammar import Json, Rule, Spelled
 from stages.opening import TokenizerFacts
 
 VERSION: Final = version("llguidance")
@@ -88,7 +88,7 @@ class Grammars:
         ends = frozenset(self._facts.eos)
         return lambda: Held(matcher.deep_copy(), ends)
 
-    def _compiled(self, text: str, schemas: Sequence[Json]) -> tuple[llguidance.LLMatcher, int]:
+    def _compiled(self, text: str, schemas: Sequence[Json | Spelled]) -> tuple[llguidance.LLMatcher, int]:
         """And its size."""
         total = 0
         for schema in schemas:
@@ -119,14 +119,14 @@ class Grammars:
             self._made = llguidance.LLTokenizer(wrapped, n_vocab=len(self._pieces), eos_token=ends)
         return self._made
 
-    def _refusal(self, schemas: Iterable[Json], matcher: llguidance.LLMatcher) -> RequestError:
+    def _refusal(self, schemas: Iterable[Json | Spelled], matcher: llguidance.LLMatcher) -> RequestError:
         for schema in schemas:
             alone = self._matcher(Writer(self._special).grammar(schema))
             if error := alone.get_error():
                 return _unsupported(schema.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
 
-    def _deep(self, schemas: Sequence[Json]) -> RequestError:
+    def _deep(self, schemas: Sequence[Json | Spelled]) -> RequestError:
         """The last one was being written."""
         return _unsupported(schemas[-1].param if schemas else "", "it is nested, or refers, too deep")
 

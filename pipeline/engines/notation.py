@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from typing import Final, assert_never
 
 from pipeline.engines.schemas import writable
-from stages.grammar import Again, Free, Json, Literal, Members, Newlines, Number, OneOf, Row, Rule, Spelled, String
+from stages.grammar import (
+    Again, Defined, Free, Json, Literal, Members, Newlines, Number, OneOf, Refer, Row, Rule, Spelled, String, Text,
+)  # fmt: skip
 from stages.parse.spellings.strings import quoted
 
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
@@ -24,13 +26,18 @@ class Writer:
     def __init__(self, special: dict[str, int]) -> None:
         self._special = special
         self._names: dict[str, str] = {}
-        self.schemas: list[Json] = []
+        self._rules: dict[str, str] = {}
+        """Those that may refer to themselves: name → body."""
+        self._scope: dict[str, str] = {}
+        self._known: dict[int, tuple[Spelled, str]] = {}
+        self.schemas: list[Json | Spelled] = []
 
     def grammar(self, rule: Rule) -> str:
         """All of it. May raise RecursionError for a schema."""
         # Without forcing, a text that is the only one possible may still be cut into tokens as the model has it.
         start = self._expression(rule)
         lines = [f"{name}{'[lazy]' * name.startswith('until')}: {body}" for body, name in self._names.items()]
+        lines += [f"{name}: {body}" for name, body in self._rules.items()]
         return "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *lines])
 
     def _expression(self, rule: Rule) -> str:
@@ -42,16 +49,23 @@ class Writer:
             case OneOf():
                 return f"({' | '.join(self._expression(option) for option in rule.options)})"
             case Again():
-                return f"({self._expression(rule.rule)})*"
+                times = "*" if (rule.least, rule.most) == (0, None) else f"{{{rule.least},{_most(rule.most)}}}"
+                return f"({self._expression(rule.rule)}){times}"
             case Members():
                 return self._members(rule)
+            case Refer():
+                return self._scope[rule.name]
+            case Defined():
+                return self._defined(rule)
             case Spelled():
                 return self._spelled(rule)
             case _:
                 return self._lexeme(rule)
 
-    def _lexeme(self, rule: Json | Free | String | Number | Newlines) -> str:
+    def _lexeme(self, rule: Json | Free | String | Text | Number | Newlines) -> str:
         match rule:
+            case Text():
+                return self._named("TEXT", _between_slashes(rule.pattern))
             case Json():
                 return self._json(rule)
             case Free():
@@ -68,8 +82,11 @@ class Writer:
     def _named(self, kind: str, body: str) -> str:
         return self._names.setdefault(body, f"{kind}_{len(self._names)}")
 
-    def _literal(self, text: str) -> Iterable[str]:
+    def _literal(self, text: str) -> list[str]:
         """Special tokens by id, the rest as text."""
+        return [*self._pieces(text)]
+
+    def _pieces(self, text: str) -> Iterable[str]:
         while text:
             found = [(at, marker) for marker in self._special if marker and (at := text.find(marker)) >= 0]
             at, marker = min(found, key=lambda one: (one[0], -len(one[1])), default=(len(text), ""))
@@ -81,22 +98,41 @@ class Writer:
 
     def _spelled(self, rule: Spelled) -> str:
         schemas = self.schemas
-        schemas.append(Json(rule.schema, rule.param))
+        schemas.append(rule)
+        known = self._known.get(id(rule))
+        if known is not None:  # the same one: of the first call, and of others
+            return known[1]
         self.schemas = []  # those inside are parts of it
         written = self._expression(rule.rule)
         self.schemas = schemas
+        self._known[id(rule)] = rule, written
         return written
+
+    def _defined(self, rule: Defined) -> str:
+        before = self._scope
+        self._scope = {name: f"rule_{len(self._rules) + number}" for number, name in enumerate(rule.rules)}
+        self._rules.update(dict.fromkeys(self._scope.values(), ""))
+        for name, body in rule.rules.items():
+            self._rules[self._scope[name]] = self._expression(body)
+        written = self._expression(rule.rule)
+        self._scope = before
+        return written
+
+    def _part(self, rule: Rule) -> str:
+        """What is written more than once, but for names, is a rule: else its length would double with each level."""
+        written = self._expression(rule)
+        return self._named("part", written) if " " in written else written
 
     def _members(self, rule: Members) -> str:
         """One rule for each place and for whether something stands before it, the last first."""
         between = self._expression(Literal(rule.between)) if rule.between else ""
         first = later = '""'
         if rule.others is not None:
-            other = self._expression(rule.others)
-            later = f"({between} {other})*" if between else f"({other})*"
-            first = f'({other} {later} | "")' if between else later
+            other, times = self._part(rule.others), "?" if rule.once else "*"
+            later = f"({between} {other}){times}" if between else f"({other}){times}"
+            first = f'({other}{"" if rule.once else f" {later}"} | "")' if between else later
         for part, required in reversed(rule.parts):
-            written = self._expression(part)
+            written = self._part(part)
             begun = self._named("members", f"{between} {written} {later}{'' if required else f' | {later}'}")
             first = (
                 self._named("members", f"{written} {later}{'' if required else f' | {first}'}") if between else begun
@@ -105,21 +141,24 @@ class Writer:
         return first
 
     def _string(self, rule: String) -> str:
-        most = "" if rule.most is None else str(rule.most)
-        parts = [f"/(?s:.{{{rule.least},{most}}})/", *(_between_slashes(each) for each in rule.patterns)]
+        parts = [f"/(?s:.{{{rule.least},{_most(rule.most)}}})/", *(_between_slashes(each) for each in rule.patterns)]
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]
         if without := [quoted(marker) for marker in rule.without if marker not in self._special]:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
         text = self._named("TEXT", " & ".join(parts))
         ways: list[str] = []
+        *before, lead = self._literal(rule.opens) or ("",)
+        if lead.startswith("<"):
+            before, lead = [*before, lead], ""
+        begun = f"{lead} {text}" if lead else text
         for end in rule.until:
             head, *behind = self._literal(end)
             if not behind and not head.startswith("<"):
-                ways.append(self._named("until", f"{text} {head}"))  # lazy: the first of them ends it
+                ways.append(" ".join((*before, self._named("until", f"{begun} {head}"))))  # lazy: the first ends it
             elif head.startswith("<"):
-                ways.append(" ".join((text, head, *behind)))
+                ways.append(" ".join((*before, self._named("TEXT", begun) if lead else text, head, *behind)))
             else:
-                ways.append(" ".join((self._named("TEXT", f"{text} {head}"), *behind)))
+                ways.append(" ".join((*before, self._named("TEXT", f"{begun} {head}"), *behind)))
         return f"({' | '.join(ways)})"
 
     def _json(self, rule: Json) -> str:
@@ -146,6 +185,10 @@ class Writer:
         if rule.first:
             parts.append(f"~/\\s*({'|'.join(quoted(char) for char in rule.first)})(?s:.*)/")
         return " & ".join(parts)
+
+
+def _most(most: int | None) -> str:
+    return "" if most is None else str(most)
 
 
 def _between_slashes(pattern: str) -> str:

@@ -23,7 +23,7 @@ _FORMATS: Final = {
 }  # fmt: skip
 _FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
 """Of each ``format`` that is held to, texts that have it; others are notes."""
-UNTYPED: Final = r"\s*(?:[\[{+.0-9-](?s:.*)|[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])\s*"
+UNTYPED: Final = r"[\s\x1c-\x1f]*(?:[\[{+.0-9-](?s:.*)|[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])[\s\x1c-\x1f]*"
 """What a reader may take for no string, where the schema allows other values too."""
 
 
@@ -63,6 +63,11 @@ class Bare:
 def quoted(text: str) -> str:
     """A regular expression of this text."""
     return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
+
+
+def formed(schema: dict[str, Any]) -> bool:
+    """It says what the string looks like, not only how long it is."""
+    return isinstance(schema.get("pattern"), str) or str(schema.get("format")) in _FORMATS
 
 
 def _count(value: Any, otherwise: int) -> int:
