@@ -104,7 +104,20 @@ class Grammars:
         matcher = self._matcher(text)
         if matcher.is_error():
             raise self._refusal(schemas, matcher)
+        for schema in schemas:
+            if isinstance(schema, Spelled) and not self._written(schema):
+                raise _unsupported(schema.param, "unsatisfiable: what is said of a string leaves none")
         return matcher, total
+
+    def _written(self, schema: Spelled) -> bool:
+        """Each of its strings can be: the library finds out about some only while it writes."""
+        writer = Writer(self._special)
+        writer.grammar(schema)
+        for string in map(self._matcher, writer.strings()):
+            string.compute_bitmask()
+            if string.get_error():
+                return False
+        return True
 
     def _matcher(self, grammar: str) -> llguidance.LLMatcher:
         return llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0, limits=_LIMITS)

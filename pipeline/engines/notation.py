@@ -10,7 +10,21 @@ from typing import Final, assert_never
 
 from pipeline.engines.schemas import writable
 from stages.grammar import (
-    Again, Defined, Free, Json, Literal, Members, Newlines, Number, OneOf, Refer, Row, Rule, Spelled, String, Text,
+    Again,
+    Defined,
+    Free,
+    Json,
+    Literal,
+    Members,
+    Newlines,
+    Number,
+    OneOf,
+    Refer,
+    Row,
+    Rule,
+    Spelled,
+    String,
+    Text,
 )  # fmt: skip
 from stages.parse.spellings.strings import quoted
 
@@ -39,6 +53,12 @@ class Writer:
         lines = [f"{name}{'[lazy]' * name.startswith('until')}: {body}" for body, name in self._names.items()]
         lines += [f"{name}: {body}" for name, body in self._rules.items()]
         return "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *lines])
+
+    def strings(self) -> list[str]:
+        """Of each kind of string in what was written, a grammar."""
+        texts = [(name, f"{name}: {body}") for body, name in self._names.items() if name.startswith("TEXT")]
+        lines = "\n".join(line for _, line in texts)
+        return [f"start: {name}\n{lines}" for name, line in texts if " & " in line]
 
     def _expression(self, rule: Rule) -> str:
         match rule:
@@ -97,11 +117,11 @@ class Writer:
             text = text[at + len(marker) :]
 
     def _spelled(self, rule: Spelled) -> str:
-        schemas = self.schemas
-        schemas.append(rule)
         known = self._known.get(id(rule))
         if known is not None:  # the same one: of the first call, and of others
             return known[1]
+        schemas = self.schemas
+        schemas.append(rule)
         self.schemas = []  # those inside are parts of it
         written = self._expression(rule.rule)
         self.schemas = schemas
@@ -164,7 +184,10 @@ class Writer:
     def _json(self, rule: Json) -> str:
         self.schemas.append(rule)
         schema = {**writable(rule.schema), "x-guidance": _COMPACT if rule.compact else _LINES}
-        return self._named("json", f"%json {json.dumps(schema)}")
+        body = f"%json {json.dumps(schema)}"
+        if body in self._names:
+            self.schemas.pop()  # it is compiled once
+        return self._named("json", body)
 
     def _free(self, rule: Free) -> str:
         tokens = [f"<[{self._special[end]}]>" for end in rule.until if end in self._special]
@@ -192,4 +215,5 @@ def _most(most: int | None) -> str:
 
 
 def _between_slashes(pattern: str) -> str:
+    pattern = pattern or "(?:)"  # two slashes are no expression
     return f"/{_SLASH.sub(lambda found: found[0] if found[0] != '/' else chr(92) + '/', pattern)}/"

@@ -14,7 +14,7 @@ from stages.parse.engines.pythonic import Pythonic, PythonicCalls
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
 from stages.parse.spelling import Spelling
-from stages.parse.spellings.python import NAME, JSON, Display, Python
+from stages.parse.spellings.python import JSON, NAME, Display, Python
 
 _CODE: Final = "```python"
 _DIALECT: Final = Pythonic(ends=("```",), known=(_CODE,))

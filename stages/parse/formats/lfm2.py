@@ -18,7 +18,7 @@ from stages.parse.format import Calls, Format
 from stages.parse.reasonings import REASONINGS
 from stages.parse.site import Site
 from stages.parse.spelling import Spelling
-from stages.parse.spellings.python import NAME, JSON, Display, Python
+from stages.parse.spellings.python import JSON, NAME, Display, Python
 
 _END: Final = "<|tool_call_end|>"
 _DIALECT: Final = Pythonic(ends=(_END,), loose=True)

@@ -14,7 +14,7 @@ from stages.parse.format import Calls, Format
 from stages.parse.reasonings import REASONINGS
 from stages.parse.site import Site
 from stages.parse.spelling import Spelling
-from stages.parse.spellings.python import NAME, JSON, Display, Python
+from stages.parse.spellings.python import JSON, NAME, Display, Python
 
 _END: Final = "</function_calls>"
 _DIALECT: Final = Pythonic(brackets=False, ends=(_END,))

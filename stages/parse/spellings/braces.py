@@ -16,7 +16,7 @@ from stages.parse.spellings.objects import Key
 from stages.parse.spellings.python import JSON, encodable, known
 from stages.parse.spellings.strings import Bare, quoted
 from stages.parse.spellings.ways import Both
-from stages.parse.types import ANY, Types, coerce
+from stages.parse.types import ANY, STRING, Types, coerce
 
 NAME: Final = r"[\w./-]+"
 """A function's name."""
@@ -77,13 +77,14 @@ class Braces:
         if types is None or not self.coerces:
             return None
         types = types if types.schema else ANY
-        return None if types.kinds == {"string"} else types
+        return None if types.kinds == STRING.kinds else types
 
     def _writable(self, text: str) -> bool:
         return self.quote not in text and encodable(text)
 
     def _exactly(self, values: Sequence[str]) -> Rule:
-        return String((self.quote,), ("|".join(map(quoted, values)),), opens=self.quote)
+        quote = Literal(self.quote)
+        return Row((quote, Text("|".join(map(quoted, values))), quote)) if any(values) else Row((quote, quote))
 
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text
 from stages.parse.spellings.objects import Key, Objects
-from stages.parse.spellings.productive import productive
+from stages.parse.spellings.productive import names, productive
 from stages.parse.spellings.shape import Schema, refuse
 from stages.parse.spellings.strings import quoted
-from stages.parse.spellings.ways import Both, Ways, kinds, listed
+from stages.parse.spellings.ways import Both, Ways, is_list, is_schema, kinds, listed, named
 from stages.parse.types import Types, types_of
 from stages.schema import checker
 
@@ -33,6 +33,8 @@ _STRUCTURE: Final = frozenset((
 ))  # fmt: skip
 """What a listed value may not satisfy."""
 _RULES: Final = 4000
+_HOLDING: Final = 300
+"""Objects and arrays that hold others: the library follows them on its stack, which bears some 900."""
 _ITEMS: Final = 100
 """Items with a schema of their own."""
 _DEEPEST: Final = 60
@@ -105,6 +107,8 @@ class Values:
         """An object of the root schema. ``types``: what the reader knows of an argument
         (None: of one that is not listed). Raises RequestError."""
         ways = self.ways.of((self.ways.root,))
+        if any(listed(way) is not None for way in ways):
+            refuse(self.param, '"enum" or "const" of all arguments cannot be held to in this format')
         rules = [self._object(way, outer, types) for way in ways if "object" in kinds(way, self.param)]
         while self._waiting:
             name, make = self._waiting.popleft()
@@ -112,6 +116,8 @@ class Values:
         rules, made = productive(rules, self._rules)
         if not rules:
             refuse(self.param, "unsatisfiable: it has no end, or asks for what it does not allow")
+        if sum(bool(names(rule)) for rule in made.values()) > _HOLDING:
+            refuse(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
         rule = rules[0] if len(rules) == 1 else OneOf(tuple(rules))
         return Defined(made, rule) if made else rule
 
@@ -121,12 +127,16 @@ class Values:
         """A value that satisfies all of the schemas. None: none does. ``read``: the schemas that its reader knows."""
         options: list[Rule] = []
         known = self._read(both if read is None else read) if notation.typed else None
-        for way in self.ways.of(both):
+        ways = self.ways.of(both)
+        words = [value for way in ways for value in self._words(way)]
+        if words and (texts := notation.texts(list(dict.fromkeys(words)), types)) is not None:
+            options.append(texts)
+        for way in ways:
             values = listed(way)
             options += self._scalars(way, values, notation, types, known)
             if values is None and (nested := kinds(way, self.param) & {"object", "array"}):
                 options += self._nested(way, nested)
-        options = list(dict(((repr(option), option) for option in options)).values())
+        options = list({repr(option): option for option in options}.values())
         return None if not options else options[0] if len(options) == 1 else OneOf(tuple(options))
 
     def _read(self, both: Both) -> frozenset[str] | None:
@@ -140,9 +150,13 @@ class Values:
         self, way: Both, values: list[Any] | None, notation: Notation, types: Types | None, known: frozenset[str] | None
     ) -> list[Rule]:
         if values is not None:
-            return self._listed(way, values, notation, types, known)
+            others = [value for value in self._values(way) if not isinstance(value, str)]
+            readable = [value for value in others if known is None or _of_kind(value, known)]
+            return [self._constant(value, notation, types, 0) for value in readable]
         found: list[Rule] = []
         mine = kinds(way, self.param)
+        if known is not None and mine.isdisjoint(known):
+            mine = named(way, self.param) & known
         if "string" in mine and (text := notation.string(way, self.param, types)) is not None:
             found.append(text)
         if known is not None:
@@ -156,7 +170,7 @@ class Values:
         return found
 
     def _number(self, way: Both, kind: str) -> Rule:
-        said = [{key: schema[key] for key in _NUMERIC if key in schema} for schema in way]
+        said: list[Schema] = [{key: schema[key] for key in _NUMERIC if key in schema} for schema in way]
         said = [part for part in said if part]
         if not said:
             return Text(NUMBER if kind == "number" else INTEGER)
@@ -166,40 +180,32 @@ class Values:
                     said.append({bound: sign * _HIGHEST})
         return Json({"type": kind, **said[0]} if len(said) == 1 else {"type": kind, "allOf": said}, self.param)
 
-    # --- values that are listed -----------------------------------------------------------------------------------------
+    # --- values that are listed ---------------------------------------------------------------------------------------
 
-    def _listed(
-        self, way: Both, values: list[Any], notation: Notation, types: Types | None, known: frozenset[str] | None
-    ) -> list[Rule]:
+    def _values(self, way: Both) -> list[Any]:
         mine = kinds(way, self.param)
-        valid = [value for value in values if _of_kind(value, mine) and self._valid(value, way)]
-        texts = notation.texts([value for value in valid if isinstance(value, str)], types)
-        found = [] if texts is None else [texts]
-        for value in valid:
-            if not isinstance(value, str) and (known is None or _of_kind(value, known)):
-                found.append(self._constant(value, notation, types, 0))
-        return found
-
-    def _valid(self, value: Any, way: Both) -> bool:
-        """It satisfies all else that is said."""
-        rest = [schema for schema in way if not _STRUCTURE.isdisjoint(schema)]
-        if not rest:
-            return True
+        values = [value for value in listed(way) or () if _of_kind(value, mine)]
+        rest = [{key: schema[key] for key in _STRUCTURE & schema.keys()} for schema in way]
+        if not values or not any(rest):
+            return values
         root = self.ways.root
         found = checker({"allOf": rest, **{key: root[key] for key in ("$defs", "definitions") if key in root}})
         if found is None:
             refuse(self.param, "an enum, or a const, stands beside what it cannot be checked against")
-        return found.fault(json.dumps(value)) is None
+        return [value for value in values if found.fault(json.dumps(value)) is None]
+
+    def _words(self, way: Both) -> list[str]:
+        return [value for value in self._values(way) if isinstance(value, str)]
 
     def _constant(self, value: Any, notation: Notation, types: Types | None, depth: int) -> Rule:
         if depth > _DEEPEST:
             refuse(self.param, "it is nested, or refers, too deep")
         inner = self._inner
-        if isinstance(value, list):
-            items = [self._constant(item, inner, None, depth + 1) for item in cast("list[Any]", value)]
+        if is_list(value):
+            items = [self._constant(item, inner, None, depth + 1) for item in value]
             return Row((Literal("["), *_joined(items, inner.between), Literal("]")))
-        if isinstance(value, dict):
-            pairs = [self._pair(*pair, depth) for pair in cast("Schema", value).items()]
+        if is_schema(value):
+            pairs = [self._pair(*pair, depth) for pair in value.items()]
             return Row((Literal(inner.braces[0]), *_joined(pairs, inner.between), Literal(inner.braces[1])))
         if isinstance(value, str):
             text = notation.texts([value], types)
@@ -218,7 +224,7 @@ class Values:
             refuse(self.param, f"the name {name!r:.100} cannot be written in this format")
         return Row((key, self._constant(value, self._inner, None, depth + 1)))
 
-    # --- objects and arrays ---------------------------------------------------------------------------------------------
+    # --- objects and arrays -------------------------------------------------------------------------------------------
 
     def _nested(self, way: Both, found: frozenset[str]) -> list[Rule]:
         made: list[Rule] = []
@@ -248,7 +254,7 @@ class Values:
         """Schemas without references are made anew each time; what they hold is not."""
         return frozenset(
             frozenset(
-                (key, id(value) if isinstance(value, dict | list) else repr(value)) for key, value in each.items()
+                (key, id(value) if is_schema(value) or is_list(value) else repr(value)) for key, value in each.items()
             )
             for each in way
         )
@@ -256,8 +262,8 @@ class Values:
     def _object(self, way: Both, notation: Notation, types: TypesOf) -> Rule:
         shape = self.objects.shape(way)
         parts: list[tuple[Rule, bool]] = []
-        names = sorted(shape.members, key=lambda member: (member.name.lower(), member.name))
-        for member in names if notation.sorted else shape.members:
+        ordered = sorted(shape.members, key=lambda member: (member.name.lower(), member.name))
+        for member in ordered if notation.sorted else shape.members:
             key = notation.key(Key(member.name))
             if key is None:
                 if member.required:
@@ -282,7 +288,7 @@ class Values:
         least, most, first, rest = self.objects.items(way)
         if len(first) > _ITEMS:
             refuse(self.param, f"an array has more than {_ITEMS} items with a schema of their own")
-        read = tuple(part for schema in way if isinstance(part := schema.get("items"), dict))
+        read = tuple(part for schema in way if is_schema(part := schema.get("items")))
         rules = [self.value(both, self._inner, None, read) for both in first]
         if None in rules:  # nothing can stand there, so nothing behind it
             most = rules.index(None) if most is None else min(most, rules.index(None))
@@ -304,7 +310,9 @@ def _row(first: list[Rule], tail: Rule | None, least: int, most: int | None, bet
         more = None if most is None else most - count
         need = max(0, least - count)
         if not first:
-            inner = Row((tail, Again(Row((comma, tail)), max(0, need - 1), None if more is None else more - 1)))
+            inner: Rule = tail
+            if more != 1:
+                inner = Row((tail, Again(Row((comma, tail)), max(0, need - 1), None if more is None else more - 1)))
             return inner if need else OneOf((inner, NOTHING))
         behind = Again(Row((comma, tail)), need, more)
     for index in range(count - 1, -1, -1):

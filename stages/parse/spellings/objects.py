@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from stages.parse.spellings.shape import Schema, refuse
 from stages.parse.spellings.strings import quoted, whole
-from stages.parse.spellings.ways import Both, Ways
+from stages.parse.spellings.ways import Both, Ways, is_list, is_names, is_schema
 
 _KEYED: Final = 20
 """Patterns for the names of one object."""
@@ -59,7 +59,7 @@ class Objects:
         self._param = ways.param
         self._regexes: dict[str, tuple[str, re.Pattern[str]]] = {}
 
-    # --- objects --------------------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     def shape(self, way: Both) -> Shape:
         """An object that satisfies all of the schemas."""
@@ -138,7 +138,7 @@ class Objects:
             if schema.get("unevaluatedProperties", True) not in (True, False, {}):
                 refuse(self._param, '"unevaluatedProperties" cannot be held to in this format')
 
-    # --- arrays ---------------------------------------------------------------------------------------------------------
+    # --- arrays -------------------------------------------------------------------------------------------------------
 
     def items(self, way: Both) -> tuple[int, int | None, list[Both], Both]:
         """How many there are, at least and at most, what the first ones are, and all others."""
@@ -154,13 +154,13 @@ class Objects:
 
     def _heads(self, schema: Schema) -> list[Any]:
         value = schema.get("prefixItems", schema.get("items"))
-        return cast("list[Any]", value) if isinstance(value, list) else []
+        return value if is_list(value) else []
 
     def _tail(self, schema: Schema) -> list[Any]:
         value = schema.get("items", True)
         return [schema.get("additionalItems", True) if isinstance(value, list) else value]
 
-    # --- parts ----------------------------------------------------------------------------------------------------------
+    # --- parts --------------------------------------------------------------------------------------------------------
 
     def _both(self, parts: Iterable[Any]) -> Both:
         """Those that say something."""
@@ -168,15 +168,15 @@ class Objects:
 
     def _table(self, schema: Schema, key: str) -> Schema:
         value = schema.get(key, {})
-        if not isinstance(value, dict):
+        if not is_schema(value):
             refuse(self._param, f'"{key}" is no object')
-        return cast("Schema", value)
+        return value
 
     def _names(self, schema: Schema) -> list[str]:
         value = schema.get("required", [])
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in cast("list[Any]", value)):
+        if not is_names(value):
             refuse(self._param, '"required" is no list of names')
-        return cast("list[str]", value)
+        return value
 
     def _count(self, schema: Schema, key: str) -> int:
         value = schema.get(key, 0)

@@ -28,7 +28,7 @@ def _ends(defined: Mapping[str, Rule]) -> set[str]:
     """Which have an end. Each is looked at again when one that it refers to is found to have one."""
     users: dict[str, list[str]] = {}
     for name, rule in defined.items():
-        for used in _names(rule):
+        for used in names(rule):
             users.setdefault(used, []).append(name)
     ends: set[str] = set()
     waiting = [*defined]
@@ -40,7 +40,8 @@ def _ends(defined: Mapping[str, Rule]) -> set[str]:
     return ends
 
 
-def _names(rule: Rule) -> set[str]:
+def names(rule: Rule) -> set[str]:
+    """The rules that it refers to."""
     found: set[str] = set()
     waiting = [rule]
     while waiting:

@@ -71,8 +71,8 @@ class Display:
         """See Notation."""
         if self._never(types):
             return None
-        said = [part for schema in way if (part := {key: schema[key] for key in _SAID if key in schema})]
-        more: dict[str, Any] = said[0] if len(said) == 1 else {"allOf": said} if said else {}
+        said: list[Schema] = [part for schema in way if (part := {key: schema[key] for key in _SAID if key in schema})]
+        more: Schema = said[0] if len(said) == 1 else {"allOf": said} if said else {}
         double = Json({"type": "string", **more}, param)
         if self.quotes == '"':
             return double

@@ -23,7 +23,10 @@ _FORMATS: Final = {
 }  # fmt: skip
 _FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
 """Of each ``format`` that is held to, texts that have it; others are notes."""
-UNTYPED: Final = r"[\s\x1c-\x1f]*(?:[\[{+.0-9-](?s:.*)|[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])[\s\x1c-\x1f]*"
+UNTYPED: Final = (
+    r"[\s\x1c-\x1f]*(?:[\[{+.0-9-](?s:.*)|[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])"
+    r"[\s\x1c-\x1f]*"
+)
 """What a reader may take for no string, where the schema allows other values too."""
 
 
