@@ -43,6 +43,7 @@ class Writer:
         self._rules: dict[str, str] = {}
         """Those that may refer to themselves: name → body."""
         self._scope: dict[str, str] = {}
+        self._begun: set[str] = set()
         self._known: dict[int, tuple[Spelled, str]] = {}
         self.schemas: list[Json | Spelled] = []
 
@@ -55,10 +56,8 @@ class Writer:
         return "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *lines])
 
     def strings(self) -> list[str]:
-        """Of each kind of string in what was written, a grammar."""
-        texts = [(name, f"{name}: {body}") for body, name in self._names.items() if name.startswith("TEXT")]
-        lines = "\n".join(line for _, line in texts)
-        return [f"start: {name}\n{lines}" for name, line in texts if " & " in line]
+        """Of each kind of string that must come once the token before it is written, a grammar."""
+        return [f"start: {name}\n{name}: {body}" for body, name in self._names.items() if name in self._begun]
 
     def _expression(self, rule: Rule) -> str:
         match rule:
@@ -170,6 +169,8 @@ class Writer:
         *before, lead = self._literal(rule.opens) or ("",)
         if lead.startswith("<"):
             before, lead = [*before, lead], ""
+        if before and not lead:
+            self._begun.add(text)
         begun = f"{lead} {text}" if lead else text
         for end in rule.until:
             head, *behind = self._literal(end)

@@ -14,6 +14,7 @@ from stages.constraint import constraint_of
 from stages.opening import Ask, Tool
 from stages.parse.formats import FORMATS
 from stages.parse.formats.plain import PLAIN
+from stages.parse.spellings.python import Python
 from tests.support.constrained import Vocabulary, markers
 from tests.support.parse import message, opening, semantic, session
 
@@ -34,6 +35,8 @@ LEAVES: tuple[dict[str, Any], ...] = (
 
 PLAIN_NAMES = ("a", "city", "naïve 潮", "x-y.z", "arguments", "$ref_er")
 """Where a name is no JSON string."""
+WORD_NAMES = ("a", "city", "naïve", "from", "arguments", "_9")
+"""Where it is a word."""
 
 
 def part(dice: random.Random, depth: int) -> dict[str, Any]:
@@ -63,7 +66,8 @@ def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
     vocabulary = Vocabulary(markers(form) if ids else ())
     dice = random.Random(form.name)
     for seed in range(4):
-        names = NAMES if form.spellings[0].arguments is None else PLAIN_NAMES
+        spelt = form.spellings[0].arguments
+        names = NAMES if spelt is None else WORD_NAMES if isinstance(spelt, Python) else PLAIN_NAMES
         schemas = {
             name: {**table(dice, 2, names), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")
         }

@@ -115,7 +115,7 @@ class Values:
             self._rules[name] = make()
         rules, made = productive(rules, self._rules)
         if not rules:
-            refuse(self.param, "unsatisfiable: it has no end, or asks for what it does not allow")
+            refuse(self.param, "unsatisfiable: nothing that satisfies it can be written in this format")
         if sum(bool(names(rule)) for rule in made.values()) > _HOLDING:
             refuse(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
         rule = rules[0] if len(rules) == 1 else OneOf(tuple(rules))

@@ -71,7 +71,7 @@ class Display:
         """See Notation."""
         if self._never(types):
             return None
-        said: list[Schema] = [part for schema in way if (part := {key: schema[key] for key in _SAID if key in schema})]
+        said = [part for schema in way if (part := _said(schema))]
         more: Schema = said[0] if len(said) == 1 else {"allOf": said} if said else {}
         double = Json({"type": "string", **more}, param)
         if self.quotes == '"':
@@ -117,6 +117,10 @@ def known(schema: Schema) -> TypesOf:
     while unlisted in parameters.keys:
         unlisted += "_"
     return lambda name: parameters.types(unlisted if name is None else name)
+
+
+def _said(schema: Schema) -> Schema:
+    return {key: schema[key] for key in _SAID if key in schema}
 
 
 def encodable(text: str) -> bool:

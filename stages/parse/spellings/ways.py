@@ -65,7 +65,7 @@ class Ways:
             refuse(self.param, "it is nested, or refers, too deep")
         if schema is False:
             return []
-        table = {} if schema is True else schema
+        table: Any = {} if schema is True else schema
         if not is_schema(table):
             refuse(self.param, f"{schema!r:.100} stands where a schema should")
         plain = {key: value for key, value in table.items() if key not in _BRANCHES}
