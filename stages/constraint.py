@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ from stages.parse.format import TRIMS, Format, Reasoning
 from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
 from stages.parse.spelling import NUMBER, Spelling
+from stages.parse.types import Parameters
 
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
@@ -34,6 +35,8 @@ _ANSWERS: Final = {
     "responses": "text.format.schema", "messages": "output_config.format.schema",
 }  # fmt: skip
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
+_NAMED: Final = 200
+"""Arguments that are written by their names only."""
 _EMPTY: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -109,9 +112,18 @@ def _wanted(ask: Ask, protocol: str, spelling: Spelling, *, loose: bool) -> list
             if spelling.name and not re.fullmatch(spelling.name, tool.name):
                 raise _unnamed(tool.name, _NAMES[protocol].format(index))
             param = _PARAMETERS[protocol].format(index)
-            value = Json(_OBJECT if loose and not tool.strict else _schema(tool), param)
+            held = _schema(tool) if tool.strict or not loose else _named(tool) if spelling.once else _OBJECT
+            value = Json(held, param)
             wanted.append((tool.name, value if spelling.arguments is None else spelling.arguments(value)))
     return wanted
+
+
+def _named(tool: Tool) -> dict[str, Any]:
+    """Arguments that the tool lists, whatever they are: each once, which cannot be said of names that are made up."""
+    listed: Any = {} if tool.parameters is None else tool.parameters.get("properties")
+    first: list[str] = [*cast("dict[str, Any]", listed)] if isinstance(listed, dict) else []
+    names = dict.fromkeys((*first, *sorted(Parameters(tool.parameters).keys)))
+    return {**_OBJECT, "properties": {name: {} for name in names}} if 0 < len(names) <= _NAMED else _OBJECT
 
 
 def _unnamed(name: str, param: str) -> RequestError:

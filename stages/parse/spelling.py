@@ -19,7 +19,8 @@ class Spelling:
     ``call``: what stands before the name, between the name and the arguments, and behind them; ``between``: None:
     there is one call at most; ``token``: only for vocabularies that have this token; ``arguments``: how they are
     written; None: as JSON. It raises RequestError for a schema that the format cannot be held to. ``name``: a regular
-    expression of the names that the format's reader takes for ones; "": of any.
+    expression of the names that the format's reader takes for ones; "": of any. ``once``: a call in which an argument
+    comes twice is none.
     """
 
     call: tuple[str, str, str]
@@ -29,6 +30,7 @@ class Spelling:
     token: str = ""
     arguments: Callable[[Json], Rule] | None = None
     name: str = ""
+    once: bool = False
 
 
 def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str | None = "\n") -> Spelling:

@@ -163,6 +163,22 @@ def test_what_is_written_is_what_is_read(name: str, schema: Any, arguments: str,
     assert takes(name, schema, FRAMES[name] % arguments) is want
 
 
+def test_a_tool_that_is_not_strict_has_the_arguments_that_it_lists() -> None:
+    """Beside a strict one; where a name may not come twice, others would be one at most."""
+    form = FORMS["pythonic"]
+    known = vocabulary(form, True)
+    loose = Tool("tide", None, {"allOf": [{"properties": {"b": {"type": "string"}}}], "properties": {"z": {}, "a": {}}})
+    ask = Ask(tools=(loose, Tool("moon", None, None, True)))
+    constraint = constraint_of(ask, form, known.facts, "chat")
+    assert constraint is not None
+    for text, want in {
+        "[tide(z=1, a='x', b=[2])]": True,
+        "[tide(z=1, z=2)]": False,
+        "[moon(), tide(b=1)]": True,
+    }.items():
+        assert known.takes(known.held(constraint), text) is want
+
+
 # --- recursion and size ---------------------------------------------------------------------------------------------
 
 NODE: dict[str, Any] = {
@@ -213,7 +229,7 @@ def test_large_schemas_are_held_or_refused(name: str) -> None:
         doubling = {f"d{n}": {word: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
         assert "too deep" in refusal(name, {**has(x={"$ref": "#/$defs/d0"}), "$defs": {**doubling, "d40": {}}})
     assert "too large" in refusal(name, has(x={"enum": [f"v{number}" for number in range(100_000)]}))
-    ways = [{"anyOf": [{"properties": {f"p{one}{two}": {}}} for two in range(6)]} for one in range(6)]
+    ways: list[Any] = [{"anyOf": [{"properties": {f"p{one}{two}": {}}} for two in range(6)]} for one in range(6)]
     assert "more than 500 ways" in refusal(name, {"type": "object", "allOf": ways})
 
 
@@ -357,7 +373,7 @@ def part(dice: random.Random, depth: int) -> Any:
 
 def table(dice: random.Random, depth: int, names: Sequence[str]) -> dict[str, Any]:
     names = dice.sample(names, dice.randint(0, 3))
-    made = {"type": "object", "properties": {name: part(dice, depth) for name in names}}
+    made: dict[str, Any] = {"type": "object", "properties": {name: part(dice, depth) for name in names}}
     made["required"] = [name for name in names if dice.random() < 0.6]
     return made if dice.random() < 0.7 else {**made, "additionalProperties": part(dice, 0)}
 

@@ -19,7 +19,9 @@ from stages.parse.spellings.python import NAME, Display, Python
 _END: Final = "<|python_end|>"
 _DIALECT: Final = Pythonic(ends=(_END,), tails=(_END,), coerce=True)
 _ARGUMENTS: Final = Python(outer=Display(quotes='"', coerces=True, keywords=True, once=True), inner=Display(quotes='"'))
-_SPELLING: Final = Spelling(("", "(", ")"), opens="[", between=", ", closes="]", arguments=_ARGUMENTS, name=NAME)
+_SPELLING: Final = Spelling(
+    ("", "(", ")"), opens="[", between=", ", closes="]", arguments=_ARGUMENTS, name=NAME, once=True
+)
 
 
 def _engine(site: Site) -> PythonicCalls:

@@ -17,7 +17,9 @@ from stages.parse.spellings.python import NAME, Display, Python
 
 _DIALECT: Final = Pythonic()
 _ARGUMENTS: Final = Python(outer=Display(keywords=True, once=True), inner=Display())
-_SPELLING: Final = Spelling(("", "(", ")"), opens="[", between=", ", closes="]", arguments=_ARGUMENTS, name=NAME)
+_SPELLING: Final = Spelling(
+    ("", "(", ")"), opens="[", between=", ", closes="]", arguments=_ARGUMENTS, name=NAME, once=True
+)
 
 
 def _engine(site: Site) -> PythonicCalls:
