@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from stages.errors import RequestError
 from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
@@ -183,5 +184,14 @@ def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Rule]], several: bool
         begun = start[: len(begun) + 1]
     others = tuple(opener for opener in openers if opener not in form.calls.words)
     text, free = Free(until=(begun,), without=tuple(dict.fromkeys((*others, begun)))), Free(without=(*others, begun))
-    called = Row((text, *_calls(spelling, wanted, several, begun)))
-    return Row((Again(called) if several else OneOf((called, NOTHING)), free))
+    calls = _calls(spelling, wanted, several, begun)
+    ahead = _glued(spelling.call[2] + spelling.closes, openers)
+    behind = replace(free, ahead=ahead)
+    again = Again(Row((replace(text, ahead=ahead), *calls))) if several else NOTHING
+    return OneOf((Row((text, *calls, again, behind)), free))
+
+
+def _glued(closer: str, openers: Sequence[str]) -> tuple[str, ...]:
+    """What would make an opener of the end of a call."""
+    cuts = [(opener, size) for opener in openers for size in range(1, len(opener)) if closer.endswith(opener[:size])]
+    return tuple(opener[size:] for opener, size in cuts)

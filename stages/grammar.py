@@ -24,11 +24,13 @@ class Json(msgspec.Struct, frozen=True):
 
 class Free(msgspec.Struct, frozen=True):
     """Any text in which none of ``without`` occurs, without special tokens. ``until``: up to the first of these, which
-    belongs to it; ``first``: it does not begin with one of these characters, behind white space."""
+    belongs to it; ``first``: it does not begin with one of these characters, behind white space; ``ahead``: it does not
+    begin with one of these texts."""
 
     until: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     first: str = ""
+    ahead: tuple[str, ...] = ()
 
 
 class String(msgspec.Struct, frozen=True):

@@ -206,6 +206,8 @@ class Writer:
         parts = ["/(?s:.*)/"]
         if without:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
+        if rule.ahead:
+            parts.append(f"~/({'|'.join(map(quoted, rule.ahead))})(?s:.*)/")
         if rule.first:
             parts.append(f"~/\\s*({'|'.join(quoted(char) for char in rule.first)})(?s:.*)/")
         return " & ".join(parts)
