@@ -13,11 +13,15 @@ Where a format writes messages, each of these is one, as its ``Spoken`` has it.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
+from msgspec.structs import replace
 
+from stages.errors import RequestError
 from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.channels import begun
@@ -30,11 +34,14 @@ from stages.parse.types import Parameters
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
 }  # fmt: skip
+_NAMES: Final = {"chat": "tools[{}].function.name", "responses": "tools[{}].name", "messages": "tools[{}].name"}
 _ANSWERS: Final = {
     "chat": "response_format.json_schema.schema", "completions": "response_format.json_schema.schema",
     "responses": "text.format.schema", "messages": "output_config.format.schema",
 }  # fmt: skip
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
+_NAMED: Final = 500
+"""Arguments that are written by their names only."""
 _EMPTY: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -94,7 +101,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     strict = any(tool.strict for tool in ask.tools)
     if spelling is None or not (forced or answer is not None or strict):
         return None
-    wanted = _wanted(ask, protocol, loose=not forced, named=spelling.arguments is not None)
+    wanted = _wanted(ask, protocol, spelling, loose=not forced)
     # A named function is an answer in a form of its own: one.
     several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row(_calls(spelling, wanted, several))
@@ -105,24 +112,51 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     return _mixed(spelling, wanted, several, form) if answer is None else OneOf((calls, answer))
 
 
-def _wanted(ask: Ask, protocol: str, *, loose: bool, named: bool) -> list[tuple[str, Json]]:
+class _Wanted(NamedTuple):
+    """A function that may be called: the ways to spell that, each with its arguments."""
+
+    name: str
+    ways: tuple[tuple[Spelling, Rule], ...]
+
+
+def _wanted(ask: Ask, protocol: str, spelling: Spelling, *, loose: bool) -> list[_Wanted]:
     """The functions that may be called, and what their arguments are held to. ``loose``: only a strict tool's schema
-    counts; ``named``: of others, the names that it lists do."""
+    counts; of others, where arguments are not JSON, the names that it lists."""
     names = frozenset(ask.allowed if ask.function is None else (ask.function,))
-    wanted: list[tuple[str, Json]] = []
+    wanted: list[_Wanted] = []
     for index, tool in enumerate(ask.tools):
-        if not names or tool.name in names:
-            param = _PARAMETERS[protocol].format(index)
-            free = loose and not tool.strict
-            schema = _schema(tool) if not free else _listed(tool) if named else _OBJECT
-            wanted.append((tool.name, Json(schema, param)))
+        if names and tool.name not in names:
+            continue
+        if spelling.name and not re.fullmatch(spelling.name, tool.name):
+            raise _unnamed(tool.name, _NAMES[protocol].format(index))
+        free = loose and not tool.strict
+        schema = _schema(tool) if not free else _OBJECT if spelling.arguments is None else _listed(tool)
+        wanted.append(_Wanted(tool.name, _ways(spelling, tool.name, Json(schema, _PARAMETERS[protocol].format(index)))))
     return wanted
 
 
+def _ways(spelling: Spelling, name: str, value: Json) -> tuple[tuple[Spelling, Rule], ...]:
+    """Raises RequestError where the first of the spellings cannot hold the schema."""
+    ways = [(spelling, value if spelling.arguments is None else spelling.arguments(value))]
+    for other in spelling.also:
+        if not other.name or re.fullmatch(other.name, name):
+            with contextlib.suppress(RequestError):
+                ways.append((other, value if other.arguments is None else other.arguments(value)))
+    return tuple(ways)
+
+
 def _listed(tool: Tool) -> dict[str, Any]:
-    """Each name at most once: of two arguments of one name some formats make no call."""
-    known = sorted(Parameters(tool.parameters).keys)
-    return {**_OBJECT, "properties": dict.fromkeys(known, True)} if known else _OBJECT
+    """Arguments that the tool lists, whatever they are: each once, which cannot be said of names that are made up; of
+    two arguments of one name some formats make no call."""
+    listed: Any = {} if tool.parameters is None else tool.parameters.get("properties")
+    first: list[str] = [*cast("dict[str, Any]", listed)] if isinstance(listed, dict) else []
+    names = dict.fromkeys((*first, *sorted(Parameters(tool.parameters).keys)))
+    return {**_OBJECT, "properties": {name: {} for name in names}} if 0 < len(names) <= _NAMED else _OBJECT
+
+
+def _unnamed(name: str, param: str) -> RequestError:
+    message = f"{param}: the model's format cannot write a call of {name!r:.100}: a simpler name can be written"
+    return RequestError(message, param=param, code="unsupported_schema")
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
@@ -138,25 +172,25 @@ def _schema(tool: Tool) -> dict[str, Any]:
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool, begun: str = "") -> tuple[Rule, ...]:
+def _calls(spelling: Spelling, wanted: Sequence[_Wanted], several: bool, begun: str = "") -> tuple[Rule, ...]:
     """One call, or ``several``. ``begun``: what of it is written already."""
-    first = OneOf(tuple(_call(spelling, spelling.opens, tool, begun) for tool in wanted))
+    first = OneOf(tuple(_call(spelling.opens, tool, begun) for tool in wanted))
     between = spelling.between
     if between is None or not several:
         return first, Literal(spelling.closes)
-    return first, Again(OneOf(tuple(_call(spelling, between, tool, None) for tool in wanted))), Literal(spelling.closes)
+    return first, Again(OneOf(tuple(_call(between, tool, None) for tool in wanted))), Literal(spelling.closes)
 
 
-def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:
+def _call(lead: str, tool: _Wanted, begun: str | None) -> Rule:
     """``begun``: None: not the first call."""
-    name, arguments = tool
-    spelt = arguments if spelling.arguments is None else spelling.arguments(arguments)
-    before, middle, behind = spelling.call
-    middle = middle.replace(NAME, name)
-    head = f"{lead}{before}{name}{middle}"
-    if begun is not None:
-        return Row((Literal(head.replace(NUMBER, spelling.first).removeprefix(begun)), spelt, Literal(behind)))
-    return Row((*_numbered(head), spelt, Literal(behind)))
+    ways: list[Rule] = []
+    for spelling, spelt in tool.ways:
+        before, middle, behind = spelling.call
+        head = f"{lead}{before}{tool.name}{middle.replace(NAME, tool.name)}"
+        first = begun is not None
+        text = (Literal(head.replace(NUMBER, spelling.first).removeprefix(begun or "")),) if first else _numbered(head)
+        ways.append(Row((*text, spelt, Literal(behind))))
+    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
 
 
 def _numbered(text: str) -> tuple[Rule, ...]:
@@ -164,7 +198,7 @@ def _numbered(text: str) -> tuple[Rule, ...]:
     return (Literal(before), Number(), Literal(behind)) if number else (Literal(text),)
 
 
-def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool, form: Format) -> Rule:
+def _mixed(spelling: Spelling, wanted: Sequence[_Wanted], several: bool, form: Format) -> Rule:
     """Text, and calls once the format's opener is written."""
     assert form.calls is not None
     start = spelling.opens + spelling.call[0]
@@ -177,12 +211,28 @@ def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
     words = tuple(word for word in form.calls.words if word[0] != "<")
     if begun in words:  # one more character makes it an opener
         begun = start[: len(begun) + 1]
-    without = tuple(dict.fromkeys((*(opener for opener in openers if opener not in words), begun)))
-    free = Free(without=without)
-    # Where messages have parts, text may stand in them.
-    around = [Again(Row((free, OneOf(tuple(map(Literal, form.boundaries))))))] if form.boundaries else []
-    called = Row((*around, Free(until=(begun,), without=without), *_calls(spelling, wanted, several, begun)))
-    return Row((Again(called) if several else OneOf((called, NOTHING)), *around, free))
+    free = Free(without=tuple(dict.fromkeys((*(opener for opener in openers if opener not in words), begun))))
+    calls = _calls(spelling, wanted, several, begun)
+    called = Row((*_around(form, free), replace(free, until=(begun,)), *calls))
+    if form.calls.drop is True:  # nothing behind a block is output
+        return OneOf((called, Row((*_around(form, free), free))))
+    behind = replace(free, ahead=_glued(spelling.call[2] + spelling.closes, openers))
+    more = Row((*_around(form, behind), replace(behind, until=(begun,)), *calls))
+    return OneOf((
+        Row((called, Again(more) if several else NOTHING, *_around(form, behind), behind)),
+        Row((*_around(form, free), free)),
+    ))  # fmt: skip
+
+
+def _around(form: Format, free: Free) -> tuple[Rule, ...]:
+    """Where messages have parts, text may stand in them."""
+    return (Again(Row((free, OneOf(tuple(map(Literal, form.boundaries)))))),) if form.boundaries else ()
+
+
+def _glued(closer: str, openers: Sequence[str]) -> tuple[str, ...]:
+    """What would make an opener of the end of a call."""
+    cuts = [(opener, size) for opener in openers for size in range(1, len(opener)) if closer.endswith(opener[:size])]
+    return tuple(opener[size:] for opener, size in cuts)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -206,7 +256,7 @@ def _text(channels: Channels) -> Free:
 def _body(channels: Channels) -> Rule:
     """The body of a message, its end, and the start of the next."""
     spoken = channels.spoken
-    return Row((msgspec.structs.replace(_text(channels), until=(spoken.ender,)), Literal(spoken.start)))
+    return Row((replace(_text(channels), until=(spoken.ender,)), Literal(spoken.start)))
 
 
 def _behind(rule: Rule, channels: Channels, tail: str) -> Rule:

@@ -26,16 +26,18 @@ class Json(msgspec.Struct, frozen=True):
 
 class Free(msgspec.Struct, frozen=True):
     """Any text in which none of ``without`` occurs, without special tokens. ``until``: up to the first of these, which
-    belongs to it; ``first``: it does not begin with one of these characters, behind white space."""
+    belongs to it; ``first``: it does not begin with one of these characters, behind white space; ``ahead``: it does not
+    begin with one of these texts."""
 
     until: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     first: str = ""
+    ahead: tuple[str, ...] = ()
 
 
 class String(msgspec.Struct, frozen=True):
-    """A string as its bare characters, and one of ``until``, which belongs to it (as the format spells it: special
-    tokens in it are tokens).
+    """A string as its bare characters, behind ``opens``, and one of ``until``, which belong to it (as the format spells
+    it: special tokens in them are tokens).
 
     ``patterns``: regular expressions, each of the whole of it; ``unlike``: of a whole text that it is not; ``least``,
     ``most``: code points; ``without``: these do not occur in it."""
@@ -46,6 +48,13 @@ class String(msgspec.Struct, frozen=True):
     most: int | None = None
     without: tuple[str, ...] = ()
     unlike: tuple[str, ...] = ()
+    opens: str = ""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Letters that ``pattern``, a regular expression, matches as a whole: no special tokens."""
+
+    pattern: str
 
 
 class Number(msgspec.Struct, frozen=True):
@@ -69,18 +78,34 @@ class OneOf(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """This, any number of times, or never."""
+    """This, ``least`` to ``most`` times (None: any number)."""
 
     rule: Rule
+    least: int = 0
+    most: int | None = None
 
 
 class Members(msgspec.Struct, frozen=True):
     """``parts``, each a rule and whether it must be there, in order, ``between`` two of them; behind these any number
-    of ``others``."""
+    of ``others``, or (``once``) one at most."""
 
     parts: tuple[tuple[Rule, bool], ...]
     between: str = ""
     others: Rule | None = None
+    once: bool = False
+
+
+class Refer(msgspec.Struct, frozen=True):
+    """The rule of this name in the ``Defined`` around it."""
+
+    name: str
+
+
+class Defined(msgspec.Struct, frozen=True):
+    """``rule``; in it and in ``rules`` each name stands for its rule, in that rule too."""
+
+    rules: dict[str, Rule]
+    rule: Rule
 
 
 class Spelled(msgspec.Struct, frozen=True):
@@ -91,6 +116,8 @@ class Spelled(msgspec.Struct, frozen=True):
     rule: Rule
 
 
-Rule: TypeAlias = Union[Literal, Json, Free, String, Number, Newlines, Row, OneOf, Again, Members, Spelled]  # noqa: UP007 (names that follow)
+Rule: TypeAlias = Union[  # noqa: UP007 (names that follow)
+    Literal, Json, Free, String, Text, Number, Newlines, Row, OneOf, Again, Members, Refer, Defined, Spelled
+]
 
 NOTHING: Final = Row(())

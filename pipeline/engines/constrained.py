@@ -121,14 +121,13 @@ class Grammars:
         return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
 
     def _refusal(self, writer: Writer, matcher: llguidance.LLMatcher) -> RequestError:
-        parts: list[Json | Spelled] = [*writer.schemas, *writer.spelled]
-        for rule in parts:
+        for rule in writer.schemas:
             alone = self._matcher(Writer(self._special).grammar(rule))
             if error := alone.get_error():
                 return _unsupported(rule.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
 
-    def _deep(self, schemas: Sequence[Json]) -> RequestError:
+    def _deep(self, schemas: Sequence[Json | Spelled]) -> RequestError:
         """The last one was being written."""
         return _unsupported(schemas[-1].param if schemas else "", "it is nested, or refers, too deep")
 

@@ -10,7 +10,23 @@ from typing import Final, assert_never
 
 from pipeline.engines.schemas import writable
 from pipeline.engines.sparing import sparing
-from stages.grammar import Again, Free, Json, Literal, Members, Newlines, Number, OneOf, Row, Rule, Spelled, String
+from stages.grammar import (
+    Again,
+    Defined,
+    Free,
+    Json,
+    Literal,
+    Members,
+    Newlines,
+    Number,
+    OneOf,
+    Refer,
+    Row,
+    Rule,
+    Spelled,
+    String,
+    Text,
+)  # fmt: skip
 from stages.parse.spellings.strings import quoted
 
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
@@ -25,8 +41,14 @@ class Writer:
     def __init__(self, special: dict[str, int]) -> None:
         self._special = special
         self._names: dict[str, str] = {}
-        self.schemas: list[Json] = []
-        self.spelled: list[Spelled] = []
+        self._rules: dict[str, str] = {}
+        """Those that may refer to themselves: name → body."""
+        self._scope: dict[str, str] = {}
+        self._known: dict[int, tuple[Spelled, str]] = {}
+        self._inside: Spelled | None = None
+        self._noted: set[int] = set()
+        self.schemas: list[Json | Spelled] = []
+        """Each once, however often and in whatever ways it is written."""
         self.strings: dict[String, str] = {}
         """Those of which there may be none at all, and the place of their schema."""
 
@@ -35,6 +57,7 @@ class Writer:
         # Without forcing, a text that is the only one possible may still be cut into tokens as the model has it.
         start = self._expression(rule)
         lines = [f"{name}{'[lazy]' * name.startswith('until')}: {body}" for body, name in self._names.items()]
+        lines += [f"{name}: {body}" for name, body in self._rules.items()]
         return "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *lines])
 
     def _expression(self, rule: Rule) -> str:
@@ -46,16 +69,23 @@ class Writer:
             case OneOf():
                 return f"({' | '.join(self._expression(option) for option in rule.options)})"
             case Again():
-                return f"({self._expression(rule.rule)})*"
+                times = "*" if (rule.least, rule.most) == (0, None) else f"{{{rule.least},{_most(rule.most)}}}"
+                return f"({self._expression(rule.rule)}){times}"
             case Members():
                 return self._members(rule)
+            case Refer():
+                return self._scope[rule.name]
+            case Defined():
+                return self._defined(rule)
             case Spelled():
                 return self._spelled(rule)
             case _:
                 return self._lexeme(rule)
 
-    def _lexeme(self, rule: Json | Free | String | Number | Newlines) -> str:
+    def _lexeme(self, rule: Json | Free | String | Text | Number | Newlines) -> str:
         match rule:
+            case Text():
+                return self._named("TEXT", _between_slashes(rule.pattern))
             case Json():
                 return self._json(rule)
             case Free():
@@ -83,25 +113,48 @@ class Writer:
                 yield f"<[{self._special[marker]}]>"
             text = text[at + len(marker) :]
 
+    def _note(self, rule: Json | Spelled) -> None:
+        """What is inside of one that is noted is a part of it."""
+        if self._inside is None and id(rule.schema) not in self._noted:
+            self._noted.add(id(rule.schema))
+            self.schemas.append(rule)
+
     def _spelled(self, rule: Spelled) -> str:
-        self.spelled.append(rule)
-        schemas = self.schemas
-        schemas.append(Json(rule.schema, rule.param))
-        self.schemas = []  # those inside are parts of it
+        known = self._known.get(id(rule))
+        if known is not None:  # the same one: of the first call, and of others
+            return known[1]
+        self._note(rule)
+        outer, self._inside = self._inside, self._inside or rule
         written = self._expression(rule.rule)
-        self.schemas = schemas
+        self._inside = outer
+        self._known[id(rule)] = rule, written
         return written
+
+    def _defined(self, rule: Defined) -> str:
+        before = self._scope
+        self._scope = {name: f"rule_{len(self._rules) + number}" for number, name in enumerate(rule.rules)}
+        self._rules.update(dict.fromkeys(self._scope.values(), ""))
+        for name, body in rule.rules.items():
+            self._rules[self._scope[name]] = self._expression(body)
+        written = self._expression(rule.rule)
+        self._scope = before
+        return written
+
+    def _part(self, rule: Rule) -> str:
+        """What is written more than once, but for names, is a rule: else its length would double with each level."""
+        written = self._expression(rule)
+        return self._named("part", written) if " " in written else written
 
     def _members(self, rule: Members) -> str:
         """One rule for each place and for whether something stands before it, the last first."""
         between = self._expression(Literal(rule.between)) if rule.between else ""
         first = later = '""'
         if rule.others is not None:
-            other = self._expression(rule.others)
-            later = f"({between} {other})*" if between else f"({other})*"
-            first = f'({other} {later} | "")' if between else later
+            other, times = self._part(rule.others), "?" if rule.once else "*"
+            later = f"({between} {other}){times}" if between else f"({other}){times}"
+            first = f'({other}{"" if rule.once else f" {later}"} | "")' if between else later
         for part, required in reversed(rule.parts):
-            written = self._expression(part)
+            written = self._part(part)
             begun = self._named("members", f"{between} {written} {later}{'' if required else f' | {later}'}")
             first = (
                 self._named("members", f"{written} {later}{'' if required else f' | {first}'}") if between else begun
@@ -110,16 +163,18 @@ class Writer:
         return first
 
     def _string(self, rule: String) -> str:
-        if rule.least or (
-            rule.patterns and (len(rule.patterns) > 1 or rule.most is not None or rule.without or rule.unlike)
-        ):
-            self.strings[rule] = self.spelled[-1].param if self.spelled else ""
-        most = "" if rule.most is None else str(rule.most)
-        parts = [f"/(?s:.{{{rule.least},{most}}})/", *(_between_slashes(each) for each in rule.patterns)]
+        narrow = rule.most is not None or rule.without or rule.unlike or len(rule.patterns) > 1
+        if rule.least or (rule.patterns and narrow):
+            self.strings[rule] = "" if self._inside is None else self._inside.param
+        parts = [f"/(?s:.{{{rule.least},{_most(rule.most)}}})/", *(_between_slashes(each) for each in rule.patterns)]
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]
         if without := [quoted(marker) for marker in self._lettered(rule.without)]:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
-        return self._up_to(self._named("TEXT", " & ".join(parts)), rule.until)
+        text = self._named("TEXT", " & ".join(parts))
+        before = [*self._literal(rule.opens)]
+        if before and not before[-1].startswith("<["):  # one text with what opens it
+            text = self._named("TEXT", f"{before.pop()} {text}")
+        return " ".join((*before, self._up_to(text, rule.until)))
 
     def _up_to(self, text: str, until: Iterable[str]) -> str:
         """A text, and one of ``until``: the first of them ends it."""
@@ -142,7 +197,7 @@ class Writer:
         return [marker for marker in markers if not any(special and special in marker for special in self._special)]
 
     def _json(self, rule: Json) -> str:
-        self.schemas.append(rule)
+        self._note(rule)
         schema = writable(rule.schema)
         if without := self._lettered(rule.without):
             schema = sparing(schema, without)
@@ -158,10 +213,17 @@ class Writer:
         parts = ["/(?s:.*)/"]
         if without:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
+        if rule.ahead:
+            parts.append(f"~/({'|'.join(map(quoted, rule.ahead))})(?s:.*)/")
         if rule.first:
             parts.append(f"~/\\s*({'|'.join(quoted(char) for char in rule.first)})(?s:.*)/")
         return " & ".join(parts)
 
 
+def _most(most: int | None) -> str:
+    return "" if most is None else str(most)
+
+
 def _between_slashes(pattern: str) -> str:
+    pattern = pattern or "(?:)"  # two slashes are no expression
     return f"/{_SLASH.sub(lambda found: found[0] if found[0] != '/' else chr(92) + '/', pattern)}/"

@@ -149,6 +149,16 @@ def test_words_that_are_no_call_are_content() -> None:
     assert not TEXTS.takes(TEXTS.held(made(Ask(tools=(strict,)), phi)), "import functools[1")
 
 
+def test_text_behind_a_call_makes_no_opener_of_its_end() -> None:
+    """Gemma 3's fence ends with what the next one begins with."""
+    gemma = next(form for form in FORMATS if form.name == "gemma3")
+    call = "```tool_code\n[moon()]\n```"
+    constraint = made(Ask(tools=(Tool("moon", None, None, True),)), gemma)
+    texts = {"": True, "\ntool_code": True, "tool_code": False, "tools": True, "python\n[": False, f"\n{call}": True}
+    for text, want in texts.items():
+        assert TEXTS.takes(TEXTS.held(constraint), f"So: {call}{text}") is want
+
+
 # --- reasoning ------------------------------------------------------------------------------------------------------
 
 CALL = '<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>'

@@ -12,6 +12,7 @@ import pytest
 from stages.constraint import constraint_of
 from stages.opening import Ask, Tool
 from stages.parse.formats import FORMATS
+from stages.parse.spellings.python import Python
 from tests.support.constrained import vocabulary as vocabulary_of
 from tests.support.parse import message, opening, semantic, session
 
@@ -32,6 +33,8 @@ LEAVES: tuple[dict[str, Any], ...] = (
 
 PLAIN_NAMES = ("a", "city", "naïve 潮", "x-y.z", "arguments", "$ref_er")
 """Where a name is no JSON string."""
+WORD_NAMES = ("a", "city", "naïve", "from", "arguments", "_9")
+"""Where it is a word."""
 
 
 def part(dice: random.Random, depth: int) -> dict[str, Any]:
@@ -61,7 +64,8 @@ def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
     vocabulary = vocabulary_of(form, ids)
     dice = random.Random(form.name)
     for seed in range(4):
-        names = NAMES if form.spellings[0].arguments is None else PLAIN_NAMES
+        spelt = form.spellings[0].arguments
+        names = NAMES if spelt is None else WORD_NAMES if isinstance(spelt, Python) else PLAIN_NAMES
         schemas = {
             name: {**table(dice, 2, names), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")
         }

@@ -12,8 +12,16 @@ from typing import Final
 from stages.parse.engines.brace import Brace, BraceCalls
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.braces import NAME, Braces
 
 _BRACE: Final = Brace(quote="<escape>", closer="<end_function_call>", typed=True)
+_SPELLING: Final = Spelling(
+    ("<start_function_call>call:", "", _BRACE.closer),
+    between="",
+    arguments=Braces(_BRACE.quote, coerces=True),
+    name=NAME,
+)
 
 
 def _engine(site: Site) -> BraceCalls:
@@ -28,5 +36,6 @@ FUNCTIONGEMMA: Final = Format(
     aliases=("function_gemma",),
     models=("FunctionGemma 270M",),
     calls=Calls(openers=("<start_function_call>",), closers=(_BRACE.closer,), literals=(_BRACE.quote,), engine=_engine),
+    spellings=(_SPELLING,),
     enders=("<end_of_turn>", "<start_function_response>", "<eos>"),
 )

@@ -13,9 +13,15 @@ from typing import Final
 from stages.parse.engines.pythonic import Pythonic, PythonicCalls
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.python import JSON, NAME, Display, Python
 
 _CODE: Final = "```python"
 _DIALECT: Final = Pythonic(ends=("```",), known=(_CODE,))
+_ARGUMENTS: Final = Python(outer=Display(JSON, '"', keywords=True), inner=Display(JSON, '"'))
+_SPELLING: Final = Spelling(
+    ("", "(", ")"), opens="```tool_code\n[", between=", ", closes="]\n```", arguments=_ARGUMENTS, name=NAME
+)
 
 
 def _engine(site: Site) -> PythonicCalls:
@@ -30,5 +36,6 @@ GEMMA3: Final = Format(
     aliases=("gemma3_pythonic",),
     models=("Gemma 3",),
     calls=Calls(openers=("```tool_code", _CODE), closers=("```",), bare="[", words=(_CODE,), engine=_engine),
+    spellings=(_SPELLING,),
     enders=("<end_of_turn>", "<eos>"),
 )

@@ -15,8 +15,13 @@ from stages.parse.engines.brace import Brace, BraceCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import REASONINGS
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.braces import NAME, Braces
 
 _BRACE: Final = Brace(quote='<|"|>', closer="<tool_call|>")
+_SPELLING: Final = Spelling(
+    ("<|tool_call>call:", "", _BRACE.closer), between="", arguments=Braces(_BRACE.quote), name=NAME
+)
 
 
 def _engine(site: Site) -> BraceCalls:
@@ -34,5 +39,6 @@ GEMMA4: Final = Format(
     calls=Calls(
         openers=("<|tool_call>",), closers=(_BRACE.closer,), literals=(_BRACE.quote,), bare="c", engine=_engine
     ),
+    spellings=(_SPELLING,),
     enders=("<turn|>", "<|tool_response>", "<eos>"),
 )

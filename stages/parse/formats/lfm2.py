@@ -17,10 +17,21 @@ from stages.parse.engines.pythonic import Pythonic
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import REASONINGS
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.python import JSON, NAME, Display, Python
 
 _END: Final = "<|tool_call_end|>"
 _DIALECT: Final = Pythonic(ends=(_END,), loose=True)
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
+_ARGUMENTS: Final = Python(outer=Display(quotes="'", keywords=True), inner=Display(JSON, '"'))
+_SPELLING: Final = Spelling(
+    ("", "(", ")"),
+    opens="<|tool_call_start|>[",
+    between=", ",
+    closes=f"]{_END}",
+    arguments=_ARGUMENTS,
+    name=NAME,
+)
 
 
 def _engine(site: Site) -> PythonOrJson:
@@ -36,5 +47,6 @@ LFM2: Final = Format(
     models=("LFM2", "LFM2.5"),
     reasoning=REASONINGS["lfm2"],
     calls=Calls(openers=("<|tool_call_start|>",), closers=(_END,), engine=_engine),
+    spellings=(_SPELLING,),
     enders=("<|im_end|>", "<|endoftext|>"),
 )

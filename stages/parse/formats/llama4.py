@@ -13,9 +13,13 @@ from typing import Final
 from stages.parse.engines.pythonic import Pythonic, PythonicCalls
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.python import NAME, Display, Python
 
 _END: Final = "<|python_end|>"
 _DIALECT: Final = Pythonic(ends=(_END,), tails=(_END,), coerce=True)
+_ARGUMENTS: Final = Python(outer=Display(quotes='"', coerces=True, keywords=True, once=True), inner=Display(quotes='"'))
+_SPELLING: Final = Spelling(("", "(", ")"), opens="[", between=", ", closes="]", arguments=_ARGUMENTS, name=NAME)
 
 
 def _engine(site: Site) -> PythonicCalls:
@@ -30,5 +34,6 @@ LLAMA4: Final = Format(
     aliases=("llama4",),
     models=("Llama 4 Scout, Maverick",),
     calls=Calls(openers=("<|python_start|>",), closers=(_END,), bare="[", engine=_engine),
+    spellings=(_SPELLING,),
     enders=("<|eot|>", "<|eom|>", "<|end_of_text|>"),
 )

@@ -13,9 +13,15 @@ from stages.parse.engines.pythonic import Pythonic, PythonicCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import REASONINGS
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.python import JSON, NAME, Display, Python
 
 _END: Final = "</function_calls>"
 _DIALECT: Final = Pythonic(brackets=False, ends=(_END,))
+_ARGUMENTS: Final = Python(outer=Display(JSON, '"', keywords=True), inner=Display(JSON, '"'))
+_SPELLING: Final = Spelling(
+    ("", "(", ")"), opens="<function_calls>\n", between="\n", closes=f"\n{_END}", arguments=_ARGUMENTS, name=NAME
+)
 
 
 def _engine(site: Site) -> PythonicCalls:
@@ -30,5 +36,6 @@ OLMO3: Final = Format(
     models=("OLMo 3 Instruct, Think",),
     reasoning=REASONINGS["olmo3"],
     calls=Calls(openers=("<function_calls>",), closers=(_END,), engine=_engine),
+    spellings=(_SPELLING,),
     enders=("<|im_end|>", "<|endoftext|>"),
 )

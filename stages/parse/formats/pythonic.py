@@ -12,8 +12,12 @@ from typing import Final
 from stages.parse.engines.pythonic import Pythonic, PythonicCalls
 from stages.parse.format import Calls, Format
 from stages.parse.site import Site
+from stages.parse.spelling import Spelling
+from stages.parse.spellings.python import NAME, Display, Python
 
 _DIALECT: Final = Pythonic()
+_ARGUMENTS: Final = Python(outer=Display(keywords=True, once=True), inner=Display())
+_SPELLING: Final = Spelling(("", "(", ")"), opens="[", between=", ", closes="]", arguments=_ARGUMENTS, name=NAME)
 
 
 def _engine(site: Site) -> PythonicCalls:
@@ -28,5 +32,6 @@ PYTHONIC: Final = Format(
     aliases=("toolace", "llama3.2_pythonic", "llama3_pythonic"),
     models=("Llama 3.2 1B, 3B", "ToolACE 8B"),
     calls=Calls(openers=(), bare="[", engine=_engine),
+    spellings=(_SPELLING,),
     enders=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
 )

@@ -85,6 +85,11 @@ def quoted(text: str) -> str:
     return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
 
 
+def formed(schema: dict[str, Any]) -> bool:
+    """It says what the string looks like, not only how long it is."""
+    return isinstance(schema.get("pattern"), str) or str(schema.get("format")) in _FORMATS
+
+
 def _count(value: Any, otherwise: int) -> int:
     return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 31 else otherwise
 

@@ -1,0 +1,242 @@
+"""The ways that a value may be, by its schema: what is left without references and branches.
+
+Several schemas may be meant for one value: all of them hold. What cannot be held to is refused, by its keyword.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any, Final, TypeAlias, TypeGuard
+
+from stages.parse.spellings.shape import Schema, refuse
+from stages.parse.types import target
+
+Both: TypeAlias = tuple[Schema, ...]
+"""Schemas that are all meant for one value; none of them says nothing."""
+
+_DEEPEST: Final = 32
+_MOST: Final = 500
+"""Ways that one value may be."""
+_COMPARED: Final = 100
+"""Branches of a ``oneOf`` that are compared with each other."""
+_LISTED: Final = 20_000
+"""Values of an enum."""
+_READ: Final = 5000
+"""Schemas that are looked at for one value."""
+_READ_IN_ALL: Final = 200_000
+_BRANCHES: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+_UNHELD: Final = frozenset((
+    "not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems", "dependentRequired",
+    "dependentSchemas", "dependencies", "propertyNames", "$dynamicRef", "$recursiveRef", "unevaluatedItems",
+))  # fmt: skip
+_KINDS: Final = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
+_SAYS: Final = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "additionalItems"),
+    "string": ("pattern", "format", "minLength", "maxLength"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+"""What says something of values of one kind only."""
+
+
+class Ways:
+    """Reads the values of one schema. ``param``: its place in the request; ``root``: where references point into."""
+
+    def __init__(self, root: Schema, param: str) -> None:
+        self.root = root
+        self.param = param
+        self._left = 0
+        self._total = _READ_IN_ALL
+
+    def of(self, both: Both) -> list[Both]:
+        """Each of schemas without references and branches; none: nothing satisfies them all. Raises RequestError."""
+        self._left = _READ
+        ways: list[Both] = [()]
+        for schema in both:
+            ways = self._product(ways, self._expanded(schema, 0))
+        return [way for way in ways if kinds(way, self.param)]
+
+    def _expanded(self, schema: Any, depth: int) -> list[Both]:
+        self._left -= 1
+        self._total -= 1
+        if depth > _DEEPEST or self._left < 0 or self._total < 0:
+            refuse(self.param, "it is nested, or refers, too deep")
+        if schema is False:
+            return []
+        table: Any = {} if schema is True else schema
+        if not is_schema(table):
+            refuse(self.param, f"{schema!r:.100} stands where a schema should")
+        plain = {key: value for key, value in table.items() if key not in _BRANCHES}
+        self._checked(plain)
+        ways: list[Both] = [(plain,)] if plain else [()]
+        if "$ref" in table:
+            ways = self._product(ways, self._expanded(self._referred(table["$ref"]), depth + 1))
+        for part in self._list(table, "allOf"):
+            ways = self._product(ways, self._expanded(part, depth + 1))
+        for word in (word for word in ("anyOf", "oneOf") if word in table):
+            branches = [self._expanded(part, depth + 1) for part in self._list(table, word)]
+            if word == "oneOf":
+                self._exclude(branches)
+            ways = self._product(ways, [way for branch in branches for way in branch])
+        return ways
+
+    def _checked(self, schema: Schema) -> None:
+        for key, value in schema.items():
+            if key in _UNHELD and not _idle(key, value, schema):
+                refuse(self.param, f'"{key}" cannot be held to in this format')
+            if key == "enum" and is_list(value) and len(value) > _LISTED:
+                refuse(self.param, f"it is too large: an enum has more than {_LISTED} values")
+
+    def _referred(self, ref: Any) -> Any:
+        found = target(ref, self.root)
+        if found is None:
+            refuse(self.param, f'"$ref" {ref!r:.200} leads nowhere in it')
+        return found
+
+    def _list(self, schema: Schema, word: str) -> list[Any]:
+        value = schema.get(word, [])
+        if not is_list(value):
+            refuse(self.param, f'"{word}" is no list')
+        return value
+
+    def _product(self, ways: list[Both], others: list[Both]) -> list[Both]:
+        if len(ways) * len(others) > _MOST:
+            refuse(self.param, f"a value may be written in more than {_MOST} ways")
+        return [(*way, *other) for way in ways for other in others]
+
+    def _exclude(self, branches: list[list[Both]]) -> None:
+        """What satisfies one branch of a ``oneOf`` may not satisfy another."""
+        values = [listed(way) for branch in branches for way in branch]
+        if None not in values:
+            written = [_canonical(value) for some in values for value in some or ()]
+            if len(written) == len(set(written)):
+                return
+        if len(branches) > _COMPARED:
+            refuse(self.param, f'"oneOf" has more than {_COMPARED} branches')
+        for mine, theirs in combinations(branches, 2):
+            if not all(self._apart(one, other) for one in mine for other in theirs):
+                refuse(self.param, '"oneOf" has branches that may overlap')
+
+    def _apart(self, one: Both, other: Both) -> bool:
+        """No value that is written for one satisfies the other."""
+        values, others = listed(one), listed(other)
+        if values is not None and others is not None:
+            return {_canonical(value) for value in values}.isdisjoint(map(_canonical, others))
+        if _unlike(kinds(one, self.param), named(other, self.param)) and _unlike(
+            kinds(other, self.param), named(one, self.param)
+        ):
+            return True
+        for name in _required(one) & _required(other):
+            mine, theirs = _constant(one, name), _constant(other, name)
+            if mine and theirs and mine.isdisjoint(theirs):
+                return kinds(one, self.param) | kinds(other, self.param) == frozenset(("object",))
+        return False
+
+
+def kinds(way: Both, param: str) -> frozenset[str]:
+    """The kinds of values that are written: those that the types name, or that something else is said of; "number" has
+    whole ones too, "integer" is alone then. None: nothing satisfies it."""
+    found = named(way, param)
+    if not any("type" in schema or listed((schema,)) is not None for schema in way):
+        for kind, words in _SAYS.items():
+            if any(word in schema for schema in way for word in words):
+                return frozenset((kind,))
+    return found
+
+
+def named(way: Both, param: str) -> frozenset[str]:
+    """The kinds that the types allow."""
+    found = set(_KINDS)
+    for schema in way:
+        if "type" in schema:
+            value = schema["type"]
+            names = {value} if isinstance(value, str) else set(value) if is_names(value) else {""}
+            if unknown := sorted(names - _KINDS):
+                refuse(param, f'"type" {unknown[0] or value!r:.100} is no type')
+            found &= names | {"integer"} if "number" in names else names
+    return frozenset(found - {"integer"} if "number" in found else found)
+
+
+def is_names(value: Any) -> TypeGuard[list[str]]:
+    """A list of names."""
+    return is_list(value) and all(isinstance(name, str) for name in value)
+
+
+def _unlike(some: frozenset[str], others: frozenset[str]) -> bool:
+    numbers = {"integer", "number"}
+    return some.isdisjoint(others) and not (some & numbers and others & numbers)
+
+
+def listed(way: Both) -> list[Any] | None:
+    """The values of ``enum`` and ``const``, where there are some: those in all of them."""
+    found: list[Any] | None = None
+    for schema in way:
+        for values in _lists(schema):
+            if found is None:
+                found = values
+            else:
+                known = {_canonical(value) for value in values}
+                found = [value for value in found if _canonical(value) in known]
+    return found
+
+
+def _lists(schema: Schema) -> Iterable[list[Any]]:
+    if "const" in schema:
+        yield [schema["const"]]
+    values = schema.get("enum")
+    if is_list(values):
+        yield values
+
+
+def _canonical(value: Any) -> str:
+    """Of equal JSON values the same text."""
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if is_list(value):
+        return [_plain(item) for item in value]
+    if is_schema(value):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _required(way: Both) -> set[str]:
+    return {name for schema in way if is_names(names := schema.get("required")) for name in names}
+
+
+def _constant(way: Both, name: str) -> set[str] | None:
+    """What the object's member may be, where that is listed."""
+    for schema in way:
+        members = schema.get("properties")
+        part = members.get(name) if is_schema(members) else None
+        values = listed((part,)) if is_schema(part) else None
+        if values is not None:
+            return {_canonical(value) for value in values}
+    return None
+
+
+def _idle(key: str, value: Any, schema: Schema) -> bool:
+    """The keyword says nothing."""
+    if key in ("minContains", "maxContains"):
+        return "contains" not in schema
+    if key in ("then", "else"):
+        return "if" not in schema
+    if key == "uniqueItems":
+        most = schema.get("maxItems")
+        return value is False or (isinstance(most, int) and most <= 1)
+    return value == {} and key in ("dependentRequired", "dependentSchemas", "dependencies", "propertyNames")
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    """A list."""
+    return isinstance(value, list)
+
+
+def is_schema(value: Any) -> TypeGuard[Schema]:
+    """A table: a schema, if it stands where one should."""
+    return isinstance(value, dict)
