@@ -11,6 +11,7 @@ be held to calls: there is no constraint then, and policy notes what the model d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from stages.parse.format import TRIMS, Format, Reasoning
 from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
 from stages.parse.spelling import NUMBER, Spelling
+from stages.parse.spellings.shape import refuse
 
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
@@ -132,7 +134,14 @@ def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
 
 def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:
     """``begun``: None: not the first call."""
+    ways = tuple(_way(way, lead, tool, begun) for way in (spelling, *spelling.also))
+    return ways[0] if len(ways) == 1 else OneOf(ways)
+
+
+def _way(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:
     name, arguments = tool
+    if re.fullmatch(spelling.name, name) is None:
+        refuse(arguments.param, f"the name {name!r} of the function cannot be written in this format")
     spelt = arguments if spelling.arguments is None else spelling.arguments(arguments)
     before, middle, behind = spelling.call
     head = f"{lead}{before}{name}{middle}"
@@ -160,4 +169,6 @@ def _mixed(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
     others = tuple(opener for opener in openers if opener not in form.calls.words)
     text, free = Free(until=(begun,), without=tuple(dict.fromkeys((*others, begun)))), Free(without=(*others, begun))
     called = Row((text, *_calls(spelling, wanted, several, begun)))
+    if form.calls.drop is True:  # nothing behind a block is output
+        return OneOf((called, free))
     return Row((Again(called) if several else OneOf((called, NOTHING)), free))

@@ -18,7 +18,9 @@ class Spelling:
 
     ``call``: what stands before the name, between the name and the arguments, and behind them; ``between``: None:
     there is one call at most; ``token``: only for vocabularies that have this token; ``arguments``: how they are
-    written; None: as JSON. It raises RequestError for a schema that the format cannot be held to.
+    written; None: as JSON. It raises RequestError for a schema that the format cannot be held to. ``name``: a regular
+    expression of the names that a call can have. ``also``: other ways to write a call, among which the model chooses;
+    of these ``call``, ``arguments`` and ``name`` count.
     """
 
     call: tuple[str, str, str]
@@ -27,6 +29,8 @@ class Spelling:
     closes: str = ""
     token: str = ""
     arguments: Callable[[Json], Rule] | None = None
+    name: str = r"(?s:.*)"
+    also: tuple[Spelling, ...] = ()
 
 
 def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str | None = "\n") -> Spelling:

@@ -263,7 +263,7 @@ def test_free_requests_are_free(ask: Ask) -> None:
 
 
 def test_a_family_without_a_spelling_is_steered() -> None:
-    glm = next(form for form in FORMATS if form.name == "glm")
+    glm = PLAIN
     assert constraint_of(Ask(tools=TOOLS, tool_choice="required"), glm, TEXTS.facts, "chat") is None
     assert constraint_of(Ask(tools=TOOLS, answer={}), glm, TEXTS.facts, "chat") is None
     assert constraint_of(Ask(answer={}), glm, TEXTS.facts, "chat") is not None
