@@ -11,12 +11,15 @@ be held to calls: there is no constraint then, and policy notes what the model d
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
+from stages.errors import RequestError
 from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.format import TRIMS, Format, Reasoning
@@ -24,6 +27,7 @@ from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
 from stages.parse.spelling import NUMBER, Spelling
 from stages.parse.spellings.shape import refuse
+from stages.parse.types import types_of
 
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
@@ -32,6 +36,7 @@ _ANSWERS: Final = {
     "chat": "response_format.json_schema.schema", "completions": "response_format.json_schema.schema",
     "responses": "text.format.schema", "messages": "output_config.format.schema",
 }  # fmt: skip
+_NAMES: Final = 500
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _EMPTY: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -89,7 +94,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     strict = any(tool.strict for tool in ask.tools)
     if spelling is None or not (forced or answer is not None or strict):
         return None
-    wanted = _wanted(ask, protocol, loose=not forced)
+    wanted = _wanted(ask, protocol, loose=None if forced else spelling)
     # A named function is an answer in a form of its own: one.
     several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row(_calls(spelling, wanted, several))
@@ -98,16 +103,23 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     return _mixed(spelling, wanted, several, form) if answer is None else OneOf((calls, answer))
 
 
-def _wanted(ask: Ask, protocol: str, *, loose: bool) -> list[tuple[str, Json]]:
+def _wanted(ask: Ask, protocol: str, *, loose: Spelling | None) -> list[tuple[str, Json]]:
     """The functions that may be called, and what their arguments are held to. ``loose``: only a strict tool's schema
-    counts."""
+    counts; of the others, that they can be written so."""
     names = frozenset(ask.allowed if ask.function is None else (ask.function,))
     wanted: list[tuple[str, Json]] = []
     for index, tool in enumerate(ask.tools):
         if not names or tool.name in names:
-            param = _PARAMETERS[protocol].format(index)
-            wanted.append((tool.name, Json(_OBJECT if loose and not tool.strict else _schema(tool), param)))
+            schema = _schema(tool) if loose is None or tool.strict else _named(tool) if loose.known else _OBJECT
+            wanted.append((tool.name, Json(schema, _PARAMETERS[protocol].format(index))))
     return wanted
+
+
+def _named(tool: Tool) -> dict[str, Any]:
+    """Any arguments, where the names must be known."""
+    schema = tool.parameters or {}
+    names = islice(types_of(schema, schema).members(), _NAMES)
+    return {**_OBJECT, "properties": {name: {} for name in names}, "additionalProperties": {}}
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
@@ -134,8 +146,11 @@ def _calls(spelling: Spelling, wanted: Sequence[tuple[str, Json]], several: bool
 
 def _call(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:
     """``begun``: None: not the first call."""
-    ways = tuple(_way(way, lead, tool, begun) for way in (spelling, *spelling.also))
-    return ways[0] if len(ways) == 1 else OneOf(ways)
+    ways = [_way(spelling, lead, tool, begun)]
+    for other in spelling.also:
+        with contextlib.suppress(RequestError):
+            ways.append(_way(other, lead, tool, begun))
+    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
 
 
 def _way(spelling: Spelling, lead: str, tool: tuple[str, Json], begun: str | None) -> Rule:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, assert_never
 
 from pipeline.engines.schemas import writable
+from pipeline.engines.sparing import sparing
 from stages.grammar import Again, Free, Json, Literal, Members, Newlines, Number, OneOf, Row, Rule, Spelled, String
 from stages.parse.spellings.strings import quoted
 
@@ -108,7 +109,7 @@ class Writer:
         most = "" if rule.most is None else str(rule.most)
         parts = [f"/(?s:.{{{rule.least},{most}}})/", *(_between_slashes(each) for each in rule.patterns)]
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]
-        if without := [quoted(marker) for marker in rule.without if marker not in self._special]:
+        if without := [quoted(marker) for marker in self._lettered(rule.without)]:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
         text = self._named("TEXT", " & ".join(parts))
         ways: list[str] = []
@@ -122,24 +123,38 @@ class Writer:
                 ways.append(" ".join((self._named("TEXT", f"{text} {head}"), *behind)))
         return f"({' | '.join(ways)})"
 
+    def _lettered(self, markers: Iterable[str]) -> list[str]:
+        """Those that are written in letters: a text has no special token in it."""
+        return [marker for marker in markers if not any(special and special in marker for special in self._special)]
+
     def _json(self, rule: Json) -> str:
         self.schemas.append(rule)
-        schema = {**writable(rule.schema), "x-guidance": _COMPACT if rule.compact else _LINES}
+        schema = writable(rule.schema)
+        if without := self._lettered(rule.without):
+            schema = sparing(schema, without)
+        schema = {**schema, "x-guidance": _COMPACT if rule.compact else _LINES}
         return self._named("json", f"%json {json.dumps(schema)}")
 
     def _free(self, rule: Free) -> str:
-        tokens = [f"<[{self._special[end]}]>" for end in rule.until if end in self._special]
-        texts = [json.dumps(end, ensure_ascii=False) for end in rule.until if end not in self._special]
         text = self._named("TEXT", self._text(rule))
         if not rule.until:
             return text
-        ways = [f"{text} {token}" for token in tokens]
+        texts: list[str] = []
+        ways: list[str] = []
+        for end in rule.until:
+            head, *behind = self._literal(end)
+            if head.startswith("<"):
+                ways.append(" ".join((text, head, *behind)))
+            elif behind:
+                ways.append(" ".join((self._named("TEXT", f"{text} {head}"), *behind)))
+            else:
+                texts.append(head)
         if texts:
             ways.append(self._named("until", f"{text} ({' | '.join(texts)})"))  # lazy: the first of them ends it
         return f"({' | '.join(ways)})"
 
     def _text(self, rule: Free) -> str:
-        without = [quoted(marker) for marker in rule.without if marker not in self._special]
+        without = [quoted(marker) for marker in self._lettered(rule.without)]
         parts = ["/(?s:.*)/"]
         if without:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")

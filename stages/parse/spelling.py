@@ -20,7 +20,8 @@ class Spelling:
     there is one call at most; ``token``: only for vocabularies that have this token; ``arguments``: how they are
     written; None: as JSON. It raises RequestError for a schema that the format cannot be held to. ``name``: a regular
     expression of the names that a call can have. ``also``: other ways to write a call, among which the model chooses;
-    of these ``call``, ``arguments`` and ``name`` count.
+    of these ``call``, ``arguments`` and ``name`` count, and what cannot hold a schema is left out. ``known``: a call
+    has no other members than the schema lists, or not many.
     """
 
     call: tuple[str, str, str]
@@ -31,6 +32,7 @@ class Spelling:
     arguments: Callable[[Json], Rule] | None = None
     name: str = r"(?s:.*)"
     also: tuple[Spelling, ...] = ()
+    known: bool = False
 
 
 def objects(opener: str, closer: str, *, arguments: str = "arguments", between: str | None = "\n") -> Spelling:

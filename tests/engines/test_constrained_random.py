@@ -64,7 +64,8 @@ def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
     vocabulary = Vocabulary(markers(form)) if ids else Vocabulary(words=markers(form) if bare else ())
     dice = random.Random(form.name)
     for seed in range(4):
-        names = NAMES if form.spellings[0].arguments is None else PLAIN_NAMES
+        names = PLAIN_NAMES if bare else NAMES
+        names = tuple(name for name in names if " " not in name) if form.name == "minimax_m3" else names
         schemas = {
             name: {**table(dice, 2, names), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")
         }

@@ -83,4 +83,7 @@ def markers(form: Format) -> list[str]:
     """The literals that are special tokens in a model's vocabulary."""
     found = [*(form.calls.all() if form.calls else ()), *(form.reasoning.literals() if form.reasoning else ())]
     found += [spelling.token for spelling in form.spellings if spelling.token]
-    return [marker for marker in dict.fromkeys(found) if marker[0] in "<[" and len(marker) > 2]
+    tokens = form.calls.literals if form.calls else ()
+    return [
+        marker for marker in dict.fromkeys(found) if (marker[0] in "<[" or marker in tokens) and len(marker) > 2
+    ]  # fmt: skip

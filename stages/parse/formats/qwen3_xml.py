@@ -64,8 +64,23 @@ def _slashed(site: Site) -> XmlCalls:
 
 
 _HEAD: Final = ("<tool_call>\n<function=", ">\n", "</function>\n</tool_call>")
-_BARE: Final = Bare(until=("\n</parameter>\n",), without=_TABLE.values.until)
-_SPELLING: Final = Spelling(_HEAD, between="\n", arguments=Pairs("<parameter=", ">\n", _BARE))
+_TAGS: Final = ("</parameter>", *(f"\n{tag}" for tag in (*_TABLE.param, *_TABLE.call_end)))
+_BEGUN: Final = r"(?:< ?parameter ?=|</function>)(?s:.*)"
+_BARE: Final = Bare(until=("\n</parameter>\n",), without=_TAGS, unlike=(_BEGUN,))
+# What begins a block ends a value in which a closer stood in mid-line.
+_PAIRS: Final = Pairs("<parameter=", ">\n", _BARE, inside=("<tool_call>",))
+_SPELLING: Final = Spelling(_HEAD, between="\n", arguments=_PAIRS)
+_INLINE: Final = ("</parameter>", "<parameter=", "</function>")
+_COMPACT_SPELLING: Final = Spelling(
+    ("<tool_call><function=", ">", "</function></tool_call>"),
+    between="",
+    arguments=Pairs("<parameter=", ">", Bare(until=("</parameter>",), without=_INLINE), inside=_INLINE),
+)
+# A backslash and an "n" are read as a newline, in JSON too.
+_NEWLINE: Final = r"\n"
+_SLASHED_SPELLING: Final = replace(
+    _SPELLING, arguments=replace(_PAIRS, bare=replace(_BARE, escapes=(_NEWLINE,)), inside=("<tool_call>", _NEWLINE))
+)
 
 _CALLS: Final = Calls(
     openers=("<tool_call>", "<function="),
@@ -139,6 +154,7 @@ MIMO: Final = replace(
     models=("MiMo-V2-Flash", "MiMo-V2.6"),
     reasoning=REASONINGS["mimo"],
     calls=replace(_CALLS, engine=_compact),
+    spellings=(_COMPACT_SPELLING,),
 )
 MINICPMV: Final = replace(
     QWEN3_XML,
@@ -147,4 +163,5 @@ MINICPMV: Final = replace(
     aliases=("minicpm-v", "minicpmv4.6", "minicpm-v-4.6"),
     models=("MiniCPM-V 4.6",),
     calls=replace(_CALLS, engine=_slashed),
+    spellings=(_SLASHED_SPELLING,),
 )

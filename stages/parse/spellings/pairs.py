@@ -5,24 +5,40 @@ arguments ::= { before NAME middle VALUE behind }
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import msgspec
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled, String
+from stages.parse.spellings.leaves import LIMITS, Way, free_number, kinds, values, ways, words
 from stages.parse.spellings.shape import Reader, Schema, Shape, refuse
-from stages.parse.spellings.strings import Bare, quoted
-from stages.parse.spellings.values import Values
-from stages.parse.types import Parameters, Types, coerce, types_of
+from stages.parse.spellings.strings import Bare, quoted, whole
+from stages.parse.types import ANY, Types, coerce
+
+_NAME: Final = re.compile(r"[\w.-]{1,256}", re.ASCII)
+_LONGEST: Final = 256
+"""Code points of a name. Readers know no longer heads than some 500."""
+_INTEGER: Final = "-?(?:0|[1-9][0-9]{0,39})"
+_NUMBERS: Final = {"integer": _INTEGER, "number": rf"{_INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"}
+"""Without a limit in the schema. JSON's numbers, but for those beyond a float."""
+_WORDS: Final[Mapping[Any, tuple[str, ...]]] = {
+    None: ("null", "None"), True: ("true", "True"), False: ("false", "False"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """``before``, ``middle``: around a name; ``bare``: how strings are written, up to the end of the pair, which other
     values have too; ``between``: two pairs; ``name``: what a name does not have in it; ``read``: raw text and types →
-    JSON text, as the format's reader has it; ``kind``: what stands in the place of ``middle`` before and behind the
-    kind of the value, where that is told; ``distinct``: a name that comes twice would break the call."""
+    JSON text, as the format's reader has it.
+
+    ``kinds``: where a pair says what its value is: the kind → what then stands for ``middle``. ``encode``: a name as it
+    is written. ``taken``: names that are something else, unless they are listed. ``once``: no name comes twice.
+    ``listed``: members that are not listed are not read. ``whole``: other ways to write a string: what stands before
+    it, and how it is written then. ``inside``: what JSON does not have in its strings.
+    """
 
     before: str
     middle: str
@@ -30,53 +46,169 @@ class Pairs:
     between: str = ""
     name: tuple[str, ...] = ("<", ">", "\n", '"', "'", "=", "/", "\\")
     read: Callable[[str, Types], str] = coerce
-    kind: tuple[str, str] | None = None
-    distinct: bool = False
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    encode: Callable[[str], str] = str
+    taken: tuple[str, ...] = ()
+    once: bool = False
+    listed: bool = False
+    whole: tuple[str, Bare] | None = None
+    inside: tuple[str, ...] = ()
 
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
         reader = Reader(value.schema, value.param)
         try:
-            known = Parameters(value.schema)
-            ways = tuple(self._members(reader, shape, known) for shape in reader.shapes(value.schema))
+            ways = tuple(self._members(reader, shape) for shape in reader.shapes(value.schema))
         except RecursionError:
-            refuse(value.param, "it is nested, or refers, too deep")
+            refuse(reader.param, "it is nested, or refers, too deep")
         return Spelled(value.schema, value.param, ways[0] if len(ways) == 1 else OneOf(ways))
 
-    def _members(self, reader: Reader, shape: Shape, known: Parameters) -> Rule:
-        values = Values(reader, self.bare, self.read)
+    # --- members ----------------------------------------------------------------------------------------------------
+
+    def _members(self, reader: Reader, shape: Shape) -> Rule:
         pairs: list[tuple[Rule, bool]] = []
+        known = reader.parameters.keys
         for member in shape.members:
-            if self._writable(member.name):
-                rule = self._pair(values, member.name, member.schema, known.types(member.name))
-                pairs.append((rule, member.required))
+            name = self.encode(member.name)
+            if not self._writable(name) or (self.listed and known and member.name not in known):
+                if member.required:
+                    refuse(reader.param, f"the name {member.name!r} cannot be written in this format")
+                continue
+            values = Values(self, reader, member.schema, member.types).ways()
+            if values:
+                pairs.append((self._pair(name, values), member.required))
             elif member.required:
-                refuse(reader.param, f"the name {member.name!r} cannot be written in this format")
-        if shape.others is None:
-            return Members(tuple(pairs), self.between)
-        names = "|".join(quoted(member.name) for member in shape.members)
-        unlike = (r"\s(?s:.*)", r"(?s:.*)\s", *([names] if names else []))
-        name = String((), least=1, without=self.name, unlike=unlike)
-        other = self._pair(values, name, shape.others, types_of(shape.others, reader.root))
-        if self.distinct:
-            return Members((*pairs, (other, False)), self.between)
-        return Members(tuple(pairs), self.between, other)
+                refuse(reader.param, f"no value of {member.name!r} can be written in this format")
+        others = None if shape.others is None or (self.listed and known) else self._others(reader, shape)
+        if others is not None and self.once:
+            return Members((*pairs, (others, False)), self.between)
+        return Members(tuple(pairs), self.between, others)
 
     def _writable(self, name: str) -> bool:
-        return bool(name) and name == name.strip() and not any(part in name for part in self.name)
+        return 0 < len(name) <= _LONGEST and name == name.strip() and not any(part in name for part in self.name)
 
-    def _pair(self, values: Values, name: str | String, schema: Schema, types: Types) -> Rule:
-        rule = self._named(name, self.middle, values.rule(schema, types))
-        if self.kind is None:
-            return rule
-        told: list[Rule] = []
-        for kind in sorted(values.kinds(schema)):
-            middle = f"{self.kind[0]}{kind}{self.kind[1]}"
-            value = values.rule(schema, Types(frozenset((kind,))), only=True)
-            told.append(self._named(name, middle, value))
-        return OneOf((rule, *told))
+    def _pair(self, name: str, values: Mapping[str, tuple[Rule, ...]]) -> Rule:
+        """``values``: what stands behind the name, and the values that may follow."""
+        if _NAME.fullmatch(name):
+            return _one_of(
+                [Row((Literal(f"{self.before}{name}{middle}"), _one_of(ways))) for middle, ways in values.items()]
+            )
+        # Letters, whatever they are: a name is no special token.
+        text = quoted(name)
+        heads = [Row((String((middle,), (text,)), _one_of(ways))) for middle, ways in values.items()]
+        return Row((Literal(self.before), _one_of(heads)))
 
-    def _named(self, name: str | String, middle: str, value: Rule) -> Rule:
-        if isinstance(name, str):
-            return Row((Literal(f"{self.before}{name}{middle}"), value))
-        return Row((Literal(self.before), msgspec.structs.replace(name, until=(middle,)), value))
+    def _others(self, reader: Reader, shape: Shape) -> Rule | None:
+        """Members that are not listed."""
+        assert shape.others is not None
+        values = Values(self, reader, shape.others, reader.unlisted).ways()
+        if not values:
+            return None
+        names = sorted({*reader.parameters.keys, *(member.name for member in shape.members), *self.taken})
+        unlike = [r"\s(?s:.*)", r"(?s:.*)\s", *(quoted(self.encode(name)) for name in names)]
+        patterns = (whole(shape.names, reader.param),) if shape.names else ()
+        # A name's code points are counted as it is written.
+        heads = [
+            Row((String((middle,), patterns, 1, _LONGEST, self.name, tuple(unlike)), _one_of(ways)))
+            for middle, ways in values.items()
+        ]  # fmt: skip
+        return Row((Literal(self.before), _one_of(heads)))
+
+
+class Values:
+    """What may stand for one value, and the end of its pair. ``types``: what its reader knows of it."""
+
+    def __init__(self, pairs: Pairs, reader: Reader, schema: Schema, types: Types) -> None:
+        self._pairs = pairs
+        self._reader = reader
+        self._schema = schema
+        self._types = ANY if pairs.kinds else types
+        self._found: dict[str, list[Rule]] = {}
+
+    def ways(self) -> Mapping[str, tuple[Rule, ...]]:
+        """What stands behind the name → the values that may follow."""
+        found = ways(self._reader, self._schema)
+        for way in found:
+            if "string" in kinds(way):
+                self._strings(way)
+        self._words(words(found))
+        allowed = frozenset(kind for way in found for kind in kinds(way))
+        if number := free_number(found):
+            if number == "number" and "number" not in self._types.kinds:
+                number = "integer"
+            if self._read_as(number):
+                self.add("number", self._text(_NUMBERS[number]))
+        elif numbers := allowed & {"integer", "number"}:
+            self.json("number", [kind for kind in ("number", "integer") if kind in numbers][:1])
+        for kind in ("object", "array"):
+            if kind in allowed:
+                self.json(kind, [kind])
+        return {middle: tuple(rules) for middle, rules in self._found.items()}
+
+    def _read_as(self, kind: str) -> bool:
+        """The reader knows that the value may be one."""
+        return kind in self._types.kinds or (kind == "integer" and "number" in self._types.kinds)
+
+    def add(self, kind: str, rule: Rule) -> None:
+        rules = self._found.setdefault(self._pairs.kinds.get(kind, self._pairs.middle), [])
+        if rule not in rules:
+            rules.append(rule)
+
+    def _text(self, pattern: str) -> Rule:
+        return String(self._pairs.bare.until, (pattern,))
+
+    # --- strings and words ------------------------------------------------------------------------------------------
+
+    def _strings(self, way: Way) -> None:
+        if not self._read_as("string"):
+            return
+        pairs, param = self._pairs, self._reader.param
+        taken = () if pairs.kinds else self._types.kinds - {"string"}
+        listed = values(way)
+        if listed is None:
+            self.add("string", pairs.bare.string(way, param, taken))
+            if pairs.whole is not None:
+                opener, bare = pairs.whole
+                self.add("string", Row((Literal(opener), bare.string(way, param, taken))))
+            return
+        self._reader.spend(len(listed))
+        texts = [value for value in listed if isinstance(value, str) and self._is_read(value, value)]
+        if texts:
+            limits = pairs.bare.string(way, param)
+            self.add(
+                "string",
+                String(limits.until, ("|".join(map(quoted, texts)), *limits.patterns), limits.least, limits.most),
+            )
+
+    def _is_read(self, raw: str, value: Any) -> bool:
+        if isinstance(value, str) and (not self._pairs.bare.holds(raw) or self._pairs.kinds):
+            return self._pairs.bare.holds(raw)
+        try:
+            found = json.loads(self._pairs.read(raw, self._types))
+        except ValueError:
+            return False
+        return type(found) is type(value) and bool(found == value)
+
+    def _words(self, allowed: tuple[Any, ...]) -> None:
+        for kind, values_of in (("null", (None,)), ("boolean", (True, False))):
+            texts = [
+                raw for value in values_of if value in allowed for raw in _WORDS[value] if self._is_read(raw, value)
+            ]  # fmt: skip
+            if texts:
+                self.add(kind, self._text("|".join(texts)))
+
+    # --- what is JSON -----------------------------------------------------------------------------------------------
+
+    def json(self, kind: str, names: list[str]) -> None:
+        if not self._read_as(names[0]):
+            return
+        schema = self._reader.whole({**self._schema, "type": names[0]})
+        limited = "number" not in names or any(key in schema for key in (*LIMITS, "enum", "const"))
+        if not limited:  # its branches may allow exponents that are beyond a float
+            schema |= {"minimum": -(10**15), "maximum": 10**15}
+        inside = self._pairs.inside if kind in ("object", "array") else ()
+        self.add(kind, Row((Json(schema, self._reader.param, without=inside), Literal(self._pairs.bare.until[0]))))
+
+
+def _one_of(ways: Sequence[Rule]) -> Rule:
+    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))

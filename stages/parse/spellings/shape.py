@@ -10,28 +10,26 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from stages.errors import RequestError
-from stages.parse.types import Types, target, types_of
+from stages.parse.types import Parameters, Types, target
 
 Schema: TypeAlias = dict[str, Any]
 
 _EITHER: Final = ("anyOf", "oneOf")
-_MERGED: Final = frozenset(("properties", "required", "additionalProperties", "type"))
-_SAID: Final = frozenset((
-    "not", "if", "enum", "const", "$dynamicRef", "$recursiveRef", "patternProperties", "propertyNames", "minProperties",
-    "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+_DEFINED: Final = ("$defs", "definitions")
+_NOTES: Final = frozenset((
+    "type", "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "nullable",
+    "$schema", "$id", "$comment", "$anchor", *_DEFINED, "strict",
 ))  # fmt: skip
-"""Say something of an object beyond its members."""
-_VALUES: Final = frozenset(("const", "enum", "default", "examples", "example"))
-"""Hold no schemas."""
+"""Say nothing, or what is known already, of an object."""
+_KEPT: Final = frozenset(("properties", "required", "additionalProperties", "$ref", "allOf", *_EITHER))
+_MERGED: Final = frozenset(("properties", "required", "additionalProperties"))
+_NAMED: Final = ("properties", "patternProperties")
+_AS_IT_IS: Final = ("enum", "const", "default", "examples", "example")
 _MOST: Final = 64
 """Ways that an object may be."""
 _DEEPEST: Final = 32
-_NESTED: Final = 100
-"""Levels of a value's schema: the engine takes fewer."""
-_STEPS: Final = 2000
-"""Schemas that are looked at for the ways of one object."""
-_COPIED: Final = 50_000
-"""Parts of schemas that are handed on, definitions as often as they are referred to."""
+_LOOKED_AT: Final = 100_000
+"""Parts of a schema that are looked at, all together."""
 
 
 def refuse(param: str, why: str) -> NoReturn:
@@ -41,7 +39,7 @@ def refuse(param: str, why: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One that is listed. ``types``: what a reader takes it for that knows this way of the object alone."""
+    """One that is listed. ``schema``: with the definitions that it may refer to; ``types``: what its reader knows."""
 
     name: str
     schema: Schema
@@ -51,10 +49,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``others``: the schema of members that are not listed; None: there are none."""
+    """``others``: the schema of members that are not listed; None: there are none; ``names``: a pattern of their names,
+    if not all may be theirs."""
 
     members: tuple[Member, ...]
     others: Schema | None
+    names: str = ""
 
 
 class Reader:
@@ -63,202 +63,147 @@ class Reader:
     def __init__(self, root: Schema, param: str) -> None:
         self.root = root
         self.param = param
-        self._steps = self._copied = 0
+        self.parameters = Parameters(root)
+        """As the format's reader knows them."""
+        self._left = _LOOKED_AT
+
+    def spend(self, parts: int = 1) -> None:
+        """So much of the schema is looked at. Raises RequestError where it is too much."""
+        self._left -= parts
+        if self._left < 0:
+            refuse(self.param, "it is too large, or its parts refer to others too often")
+
+    @property
+    def unlisted(self) -> Types:
+        """What the format's reader knows of a member that no part of the schema lists."""
+        return self.parameters.types(max(self.parameters.keys, default="") + "x")
 
     def shapes(self, schema: Schema) -> list[Shape]:
         """The ways that an object of the schema may be. Raises RequestError."""
-        self._steps = 0
-        ways = [way for way in self._ways(schema, 0) if _may_be(way)]
-        found = [shape for way in ways if (shape := self._shape(way)) is not None]
+        found = [shape for part in self._ways(schema, 0) if (shape := self._shape(part)) is not None]
         if not found:
-            refuse(self.param, "nothing satisfies it")
+            refuse(self.param, "unsatisfiable: no object can be written that it allows")
         return found
 
-    def target(self, ref: Any) -> Schema | bool:
-        """What a reference leads to. Raises RequestError where that is nowhere."""
+    def target(self, ref: Any) -> Any:
+        """What a reference points to. Raises RequestError where that is nothing in the schema."""
         found = target(ref, self.root)
         if not isinstance(found, dict | bool):
-            refuse(self.param, f'"$ref" {ref!r:.100} leads nowhere in it')
-        return cast("Schema", found) if isinstance(found, dict) else found
-
-    # --- schemas of values --------------------------------------------------------------------------------------------
+            refuse(self.param, f'"$ref" {ref!r} leads nowhere in it')
+        return cast("Schema | bool", found)
 
     def whole(self, schema: Schema) -> Schema:
-        """The schema by itself, with the definitions that it refers to. Raises RequestError."""
-        refs: dict[str, str] = {}
-        own = self._copy(schema, refs, 0)
+        """The schema by itself: with what it refers to, and nothing else of the root."""
+        names: dict[str, str] = {}
+        alone = cast("Schema", self._moved(schema, names))
         defined: Schema = {}
-        while len(defined) < len(refs):
-            for ref, name in [*refs.items()][len(defined) :]:
-                defined[name] = self._copy(self.target(ref), refs, 0)
-        return {**own, "$defs": defined} if defined else own
+        while len(defined) < len(names):
+            for ref in [*names][len(defined) :]:
+                defined[names[ref]] = self._moved(self.target(ref), names)
+        return {**alone, "$defs": defined} if names else alone
 
-    def _copy(self, part: Any, refs: dict[str, str], depth: int) -> Any:
-        """``refs``: those met so far, and the names of what they lead to."""
-        self._copied += 1
-        if depth > _NESTED:
-            refuse(self.param, "it is nested, or refers, too deep")
-        if self._copied > _COPIED:
-            refuse(self.param, "it is too large: too many parts refer to too many others")
+    def _moved(self, part: Any, names: dict[str, str]) -> Any:
+        """A copy whose references lead to the definitions that ``names`` has for what they point to."""
         if isinstance(part, list):
-            return [self._copy(each, refs, depth + 1) for each in part]
+            return [self._moved(each, names) for each in cast("list[Any]", part)]
         if not isinstance(part, dict):
             return part
-        copied: Schema = {}
+        self.spend()
+        moved: Schema = {}
         for key, value in cast("Schema", part).items():
             if key == "$ref" and isinstance(value, str):
-                copied[key] = f"#/$defs/{refs.setdefault(value, f'd{len(refs)}')}"
-            elif depth or key not in ("$defs", "definitions"):
-                copied[key] = value if key in _VALUES else self._copy(value, refs, depth + 1)
-        return copied
-
-    # --- objects ------------------------------------------------------------------------------------------------------
+                moved[key] = f"#/$defs/{names.setdefault(value, f'd{len(names)}')}"
+            elif key in _NAMED and isinstance(value, dict):
+                moved[key] = {name: self._moved(each, names) for name, each in cast("Schema", value).items()}
+            elif key in _AS_IT_IS:
+                moved[key] = value
+            elif key not in _DEFINED:
+                moved[key] = self._moved(value, names)
+        return moved
 
     def _ways(self, schema: Any, depth: int) -> list[Schema]:
-        """The schema without references and branches."""
-        self._steps += 1
-        if depth > _DEEPEST or self._steps > _STEPS:
+        """The schema without references and branches; what no object satisfies goes."""
+        self.spend()
+        if schema is False:
+            return []
+        if depth > _DEEPEST:
             refuse(self.param, "it is nested, or refers, too deep")
-        if not isinstance(schema, dict):
-            if not isinstance(schema, bool):
-                refuse(self.param, f"{schema!r:.100} is no schema")
-            return [{}] if schema else []
-        table = cast("Schema", schema)
-        ways: list[Schema] = [{key: value for key, value in table.items() if key not in ("$ref", "allOf", *_EITHER)}]
-        referred = [self.target(table["$ref"])] if "$ref" in table else []
-        for part in (*referred, *_rows(table.get("allOf"))):
-            ways = self._every(ways, self._ways(part, depth + 1))
+        node: Schema = _schema(schema)
+        ways = [{key: value for key, value in node.items() if key not in ("$ref", "allOf", *_EITHER)}]
+        parts = (
+            _list(node.get("allOf")) if "$ref" not in node else [self.target(node["$ref"]), *_list(node.get("allOf"))]
+        )
+        for part in parts:
+            ways = self._met(ways, self._ways(part, depth + 1))
         for word in _EITHER:
-            if word in table:
-                branches = [self._every(ways, self._ways(part, depth + 1)) for part in _rows(table[word])]
-                if word == "oneOf" and _overlap(branches):
-                    refuse(self.param, 'branches of "oneOf" may be satisfied together')
-                ways = [way for branch in branches for way in branch]
-        if len(ways) > _MOST:
-            refuse(self.param, f"an object may be written in more than {_MOST} ways")
-        return ways
+            if branches := _list(node.get(word)):
+                each = [self._ways(branch, depth + 1) for branch in branches]
+                if word == "oneOf" and not _apart(each):
+                    refuse(self.param, '"oneOf" whose branches may overlap cannot be held to in this format')
+                ways = self._met(ways, [way for branch in each for way in branch])
+        return [way for way in ways if _is_object(way)]
 
-    def _every(self, ways: list[Schema], others: list[Schema]) -> list[Schema]:
+    def _met(self, ways: list[Schema], others: list[Schema]) -> list[Schema]:
         if len(ways) * len(others) > _MOST:
             refuse(self.param, f"an object may be written in more than {_MOST} ways")
-        return [both for way in ways for other in others if (both := self._both(way, other)) is not None]
+        return [self._both(way, other) for way in ways for other in others]
 
-    def _both(self, one: Schema, other: Schema) -> Schema | None:
-        """An object that both schemas are meant for. None: there is none."""
-        for key in one.keys() & other.keys() & _SAID:
-            if one[key] != other[key]:
-                refuse(self.param, f'two parts of it say something of "{key}"')
-        if not (_may_be(one) and _may_be(other)):
-            return None
+    def _both(self, one: Schema, other: Schema) -> Schema:
+        """An object that both schemas are meant for."""
         both = {**one, **other}
-        if "properties" in both:
-            names = dict.fromkeys((*listed(one), *listed(other)))
-            both["properties"] = {name: _all_of([_member(name, one), _member(name, other)]) for name in names}
-        if "required" in both:
-            both["required"] = [*_names(one), *_names(other)]
-        rest = [part["additionalProperties"] for part in (one, other) if "additionalProperties" in part]
-        return {**both, "additionalProperties": _all_of(rest)} if rest else both
+        mine, theirs = _listed(one), _listed(other)
+        self.spend(len(mine) + len(theirs))
+        both["properties"] = {
+            name: _all(_of(name, one), _of(name, other)) for name in dict.fromkeys((*mine, *theirs))
+        }  # fmt: skip
+        both["required"] = [*_required(one), *_required(other)]
+        if "additionalProperties" in one and "additionalProperties" in other:
+            both["additionalProperties"] = _all(one["additionalProperties"], other["additionalProperties"])
+        for key in one.keys() & other.keys() - _MERGED:
+            if one[key] != other[key] and key not in _NOTES:
+                refuse(self.param, f'two parts of it have "{key}"')
+        return both
 
     def _shape(self, schema: Schema) -> Shape | None:
-        """None: what is required is not allowed."""
-        members, required = listed(schema), dict.fromkeys(_names(schema))
-        for key in schema.keys() & _SAID:
-            if not _idle(key, schema):
+        """None: no object satisfies it."""
+        listed = _listed(schema)
+        required = dict.fromkeys(_required(schema))
+        for key in schema:
+            if key not in _KEPT and key not in _NOTES and not self._idle(key, schema):
                 refuse(self.param, f'"{key}" of an object cannot be held to in this format')
-        missing = [name for name in required if name not in members]
-        rest = schema.get("additionalProperties", True)
-        if (missing and rest is False) or any(members.get(name) is False for name in required):
+        others = _others(schema, bool(listed))
+        every = dict(listed) | {name: False if others is None else others for name in required if name not in listed}
+        if any(every[name] is False for name in required):
             return None
-        found = [
-            Member(name, part, types_of(part, self.root), name in required)
-            for name, value in members.items()
+        members = tuple(
+            Member(name, _schema(value), self.parameters.types(name), name in required)
+            for name, value in every.items()
             if value is not False
-            for part in [_schema(value)]
-        ]
-        types = types_of(rest, self.root)
-        found += [Member(name, _schema(rest), types, True) for name in missing]
-        return Shape(tuple(found), _others(schema, bool(members)))
+        )
+        if pattern := _pattern(schema):
+            value = cast("Schema", schema["patternProperties"])[pattern]
+            return Shape(members, None if value is False else _schema(value), pattern)
+        return Shape(members, others)
+
+    def _idle(self, key: str, schema: Schema) -> bool:
+        """A keyword that says nothing beyond what is required, or of a value that is none."""
+        value: Any = schema[key]
+        if key == "minProperties":
+            return isinstance(value, int) and value <= len(set(_required(schema)))
+        if key == "maxProperties":
+            listed = _listed(schema)
+            most = len({*listed, *_required(schema)})
+            return isinstance(value, int) and value >= most and _others(schema, bool(listed)) is None
+        if key == "patternProperties":
+            return not value or _pattern(schema) != ""
+        if key == "unevaluatedProperties":
+            return value is False
+        return key.startswith("x-")
 
 
-def listed(schema: Schema) -> Mapping[str, Any]:
-    """The members that an object's schema lists."""
+def _listed(schema: Schema) -> Mapping[str, Any]:
     value = schema.get("properties")
     return cast("Schema", value) if isinstance(value, dict) else {}
-
-
-def _idle(key: str, schema: Schema) -> bool:
-    """A keyword that says nothing beyond what is required and allowed."""
-    value = schema[key]
-    if key == "minProperties":
-        return isinstance(value, int) and value <= len(set(_names(schema)))
-    if key == "maxProperties":
-        return isinstance(value, int) and value >= len(listed(schema)) and _others(schema, bool(listed(schema))) is None
-    if key == "unevaluatedProperties":
-        return value is False and bool(listed(schema)) and "additionalProperties" not in schema
-    return key == "patternProperties" and not value
-
-
-def _may_be(schema: Schema) -> bool:
-    """An object."""
-    kinds: Any = schema.get("type", "object")
-    return kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
-
-
-def _overlap(branches: list[list[Schema]]) -> bool:
-    """An object of one branch may satisfy another."""
-    return any(
-        _fits(one, other)
-        for at, branch in enumerate(branches)
-        for to, others in enumerate(branches)
-        if at != to
-        for one in branch
-        for other in others
-    )
-
-
-def _fits(one: Schema, other: Schema) -> bool:
-    """An object that is written as ``one`` may satisfy ``other`` too."""
-    mine, theirs = listed(one), listed(other)
-    if _others(one, bool(mine)) is None and any(name not in mine for name in _names(other)):
-        return False
-    for name in _names(one):
-        if name not in theirs and other.get("additionalProperties") is False:
-            return False
-        values, allowed = _values(mine.get(name)), _values(theirs.get(name))
-        if values is not None and allowed is not None and not any(value in allowed for value in values):
-            return False
-    return True
-
-
-def _values(schema: Any) -> list[Any] | None:
-    """Of an enum."""
-    table = cast("Schema", schema) if isinstance(schema, dict) else {}
-    return [table["const"]] if "const" in table else _rows(table.get("enum")) or None
-
-
-def _names(schema: Schema) -> list[str]:
-    """That are required."""
-    return [name for name in _rows(schema.get("required")) if isinstance(name, str)]
-
-
-def _member(name: str, schema: Schema) -> Any:
-    """What a schema of an object says of a member."""
-    return listed(schema).get(name, schema.get("additionalProperties", True))
-
-
-def _all_of(schemas: list[Any]) -> Any:
-    """What satisfies all of them."""
-    if any(part is False for part in schemas):
-        return False
-    found: list[Any] = []
-    for part in schemas:
-        if isinstance(part, dict) and part and part not in found:
-            found.append(part)
-    return {"allOf": found} if len(found) > 1 else found[0] if found else {}
-
-
-def _rows(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _schema(value: Any) -> Schema:
@@ -272,6 +217,71 @@ def _others(schema: Schema, listed: bool) -> Schema | None:
     return None if value is False else _schema(value)
 
 
-def parts(value: Any) -> list[Schema]:
-    """The schemas in a list of them."""
-    return [cast("Schema", part) for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+def _pattern(schema: Schema) -> str:
+    """The one pattern of names of an object that lists none; else ""."""
+    keyed: Any = schema.get("patternProperties")
+    if not isinstance(keyed, dict) or len(cast("Schema", keyed)) != 1 or _listed(schema) or _required(schema):
+        return ""
+    return next(iter(cast("Schema", keyed)))
+
+
+def _required(schema: Schema) -> list[str]:
+    return [name for name in _list(schema.get("required")) if isinstance(name, str)]
+
+
+def _is_object(schema: Schema) -> bool:
+    kinds: Any = schema.get("type", "object")
+    return kinds == "object" or "object" in _list(kinds)
+
+
+def _of(name: str, schema: Schema) -> Any:
+    """What it says of a member."""
+    listed = _listed(schema)
+    return listed[name] if name in listed else schema.get("additionalProperties", True)
+
+
+def _all(one: Any, other: Any) -> Any:
+    if one is False or other is False:
+        return False
+    if one == other or not _schema(other):
+        return one
+    return {"allOf": [one, other]} if _schema(one) else other
+
+
+# --- oneOf ----------------------------------------------------------------------------------------------------------
+
+
+def _apart(branches: list[list[Schema]]) -> bool:
+    """No object, as it is written for a way of one branch, is meant by another branch too."""
+    return all(
+        _differs(way, other)
+        for index, branch in enumerate(branches)
+        for way in branch
+        for at, others in enumerate(branches)
+        for other in others
+        if at != index
+    )
+
+
+def _differs(way: Schema, other: Schema) -> bool:
+    """What is written for ``way`` does not satisfy ``other``."""
+    listed, closed = _listed(way), _others(way, bool(_listed(way))) is None
+    if closed and any(listed.get(name, False) is False for name in _required(other)):
+        return True
+    for name in _required(way):
+        theirs = _of(name, other)
+        mine, meant = _values(listed.get(name)), _values(theirs)
+        if theirs is False or (mine and meant and mine.isdisjoint(meant)):
+            return True
+    return False
+
+
+def _values(schema: Any) -> frozenset[str]:
+    """Those of a const or an enum of strings; empty: other values are allowed."""
+    part = _schema(schema)
+    listed = [part["const"]] if "const" in part else _list(part.get("enum"))
+    return frozenset(listed) if all(isinstance(value, str) for value in listed) else frozenset[str]()
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

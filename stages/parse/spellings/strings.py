@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,22 +23,38 @@ _FORMATS: Final = {
 }  # fmt: skip
 _FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
 """Of each ``format`` that is held to, texts that have it; others are notes."""
-UNTYPED: Final = r"\s*(?:[\[{+.0-9-](?s:.*)|[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])\s*"
-"""What a reader may take for no string, where the schema allows other values too."""
+_TAKEN: Final = {
+    "null": "[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]",
+    "boolean": "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]|[01]",
+    "integer": r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?",
+    "object": r"\{(?s:.*)",
+    "array": r"\[(?s:.*)",
+}
+_TAKEN["number"] = _TAKEN["integer"]
+"""Of each kind, the texts that a reader may take for one, where the schema allows it beside a string."""
+_SPACE: Final = r"[\s\x1c-\x1f]*"
+
+
+def taken(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Of whole texts, which may be read as one of these kinds."""
+    found = [_TAKEN[kind] for kind in sorted(kinds) if kind in _TAKEN]
+    return (f"{_SPACE}(?:{'|'.join(found)}){_SPACE}",) if found else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Bare:
     """How a format writes strings without quotes: up to one of ``until``; ``without``: what does not occur in one,
-    since the reader would take it for structure; ``unlike``: regular expressions of whole texts that are none."""
+    since the reader would take it for structure; ``unlike``: regular expressions of whole texts that are none;
+    ``escapes``: stand for other characters, so that only strings that may be any have them."""
 
     until: tuple[str, ...]
     without: tuple[str, ...] = ()
     unlike: tuple[str, ...] = ()
+    escapes: tuple[str, ...] = ()
 
-    def string(self, schemas: list[dict[str, Any]], param: str, *, typed: bool) -> String:
-        """The rule of a string that satisfies all of ``schemas``. ``typed``: no other value can be meant. Raises
-        RequestError."""
+    def string(self, schemas: Iterable[dict[str, Any]], param: str, kinds: Iterable[str] = ()) -> String:
+        """The rule of a string that satisfies all of ``schemas``. ``kinds``: other values that it is not to be read as.
+        Raises RequestError."""
         patterns: list[str] = []
         least, most = 0, None
         for schema in schemas:
@@ -50,12 +66,16 @@ class Bare:
             longest = schema.get("maxLength")
             if longest is not None:
                 most = _count(longest, 0) if most is None else min(most, _count(longest, 0))
-        unlike = self.unlike if typed else (*self.unlike, UNTYPED)
-        return String(self.until, tuple(patterns), least, most, self.without, unlike)
+        if len(patterns) > _MET:
+            refuse(param, f"{len(patterns)} patterns are meant for one string, where {_MET} are the most")
+        unlike = (*self.unlike, *taken(kinds))
+        plain = not (patterns or least or most is not None or unlike != self.unlike)
+        without = self.without if plain else (*self.without, *self.escapes)
+        return String(self.until, tuple(patterns), least, most, without, unlike)
 
     def holds(self, text: str) -> bool:
         """The text is a string that can be written."""
-        if any(end in text for end in (*self.until, *self.without)):
+        if any(end in text for end in (*self.until, *self.without, *self.escapes)):
             return False
         return not any(re.fullmatch(each, text) for each in self.unlike)
 
@@ -72,8 +92,17 @@ def _count(value: Any, otherwise: int) -> int:
 # --- patterns -------------------------------------------------------------------------------------------------------
 
 _PART: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\(\?<?[=!]|.", re.DOTALL)
-_CLASSES: Final = {r"\d": "[0-9]", r"\w": "[A-Za-z0-9_]", r"\D": "[^0-9]", r"\W": "[^A-Za-z0-9_]", r"\/": "/"}
+_CLASSES: Final = {
+    r"\d": "[0-9]",
+    r"\w": "[A-Za-z0-9_]",
+    r"\D": "[^0-9]",
+    r"\W": "[^A-Za-z0-9_]",
+    r"\/": "/",
+    ".": r"[^\n\r\x{2028}\x{2029}]",
+}
 _INSIDE: Final = {r"\d": "0-9", r"\w": "A-Za-z0-9_", r"\/": "/"}
+_MET: Final = 8
+"""Patterns for one string: each doubles the time."""
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 _LOOKS: Final = ("(?=", "(?!", "(?<=", "(?<!")
 

@@ -1,0 +1,176 @@
+"""Schemas of JSON that stands in a text where some markers would end it: its strings and names are without them.
+
+A schema says what a string is, not what its text is, so this is said of every string that may be written: those that
+the schema lists, and those that it says nothing of. Names that it does not list have no first character of a marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+from stages.parse.spellings.strings import quoted
+
+Schema: TypeAlias = dict[str, Any]
+
+_ANY: Final = {"$ref": "#/x-any"}
+_ELSEWHERE: Final = ("$ref", "anyOf", "oneOf", "allOf")
+_MANY: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_DEFINED: Final = ("$defs", "definitions")
+
+
+def sparing(schema: Schema, markers: Sequence[str]) -> Schema:
+    """The schema, for values without ``markers``. Each begins with a character that it has once. Raises RecursionError
+    where it is nested too deep."""
+    return _Sparing(markers).whole(schema)
+
+
+class _Sparing:
+    def __init__(self, markers: Sequence[str]) -> None:
+        self._markers = markers
+        self._firsts = "".join(sorted({quoted(marker[0]) for marker in markers}))
+        self._text = f"^{_without(markers)}$"
+
+    def whole(self, schema: Schema) -> Schema:
+        spared = self._part(schema)
+        if not isinstance(spared, dict):
+            spared = {"not": {}}  # the library will say that nothing satisfies it
+        kinds: list[Schema] = [{"type": kind} for kind in ("null", "boolean", "number", "string", "array", "object")]
+        return {**cast("Schema", spared), "x-any": {"anyOf": [self._part(kind) for kind in kinds]}}
+
+    def _part(self, schema: Any) -> Any:
+        if schema is True or schema == {}:
+            return _ANY
+        if not isinstance(schema, dict):
+            return schema
+        spared = self._inside({**cast("Schema", schema)})
+        if "enum" in spared or "const" in spared:
+            return self._listed(spared)
+        if any(key in spared for key in _ELSEWHERE):
+            return self._beside(spared)
+        named: Any = spared.get("type", ["string", "array", "object"])
+        kinds: Any = [named] if isinstance(named, str) else named
+        if "string" in kinds:
+            self._string(spared)
+        if "array" in kinds or "items" in spared:
+            self._array(spared)
+        return self._object(spared) if "object" in kinds or "properties" in spared else spared
+
+    def _beside(self, schema: Schema) -> Schema:
+        """Beside references and branches, which say it of the value: only of what it says of its inside."""
+        if "items" in schema:
+            self._array(schema)
+        if isinstance(schema.get("properties"), dict):
+            listed = cast("Schema", schema["properties"])
+            schema["properties"] = {name: self._part(part) for name, part in listed.items()}
+        if "additionalProperties" in schema:
+            schema["additionalProperties"] = self._part(schema["additionalProperties"])
+        return schema
+
+    def _inside(self, schema: Schema) -> Schema:
+        """The same of its definitions and branches."""
+        for key in _DEFINED:
+            if isinstance(schema.get(key), dict):
+                schema[key] = {name: self._part(part) for name, part in cast("Schema", schema[key]).items()}
+        for key in _MANY:
+            if isinstance(schema.get(key), list):
+                schema[key] = [self._part(part) for part in cast("list[Any]", schema[key])]
+        return schema
+
+    def _listed(self, schema: Schema) -> Any:
+        if "const" in schema:
+            return schema if self._free(schema["const"]) else False
+        values: Any = schema["enum"]
+        if not isinstance(values, list):
+            return schema
+        free = [value for value in cast("list[Any]", values) if self._free(value)]
+        return {**schema, "enum": free} if free else False
+
+    def _free(self, value: Any) -> bool:
+        """No string in it has a marker."""
+        waiting = [value]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, str) and any(marker in part for marker in self._markers):
+                return False
+            if isinstance(part, dict):
+                waiting += [*cast("Schema", part), *cast("Schema", part).values()]
+            elif isinstance(part, list):
+                waiting += cast("list[Any]", part)
+        return True
+
+    def _string(self, schema: Schema) -> None:
+        if "pattern" in schema:
+            schema["allOf"] = [*schema.get("allOf", []), {"pattern": self._text}]
+        else:
+            schema["pattern"] = self._text
+
+    def _array(self, schema: Schema) -> None:
+        items = schema.get("items", True)
+        schema["items"] = [self._part(item) for item in items] if isinstance(items, list) else self._part(items)
+        if isinstance(items, list):
+            schema["additionalItems"] = self._part(schema.get("additionalItems", True))
+
+    def _object(self, schema: Schema) -> Any:
+        found: Any = schema.get("properties")
+        listed = cast("Schema", found) if isinstance(found, dict) else {}
+        required = [name for name in schema.get("required", []) if isinstance(name, str)]
+        keyed = bool(schema.pop("patternProperties", None))  # their names may be any
+        others = False if keyed else self._part(schema.get("additionalProperties", True))
+        spared = {name: self._part(part) for name, part in listed.items() if self._free(name)}
+        if any(name not in spared and (name in listed or not self._free(name)) for name in required):
+            return False
+        spared |= {name: others for name in required if name not in spared}
+        if found is not None or spared:
+            schema["properties"] = spared
+        if others is not False:
+            schema["patternProperties"] = {f"^{_unlike([*listed, *required], self._firsts)}$": others}
+        schema["additionalProperties"] = False
+        return schema
+
+
+# --- patterns -------------------------------------------------------------------------------------------------------
+
+_Trie: TypeAlias = Mapping[str, "_Trie"]
+
+
+def _trie(words: Iterable[str]) -> _Trie:
+    root: dict[str, Any] = {}
+    for word in words:
+        node = root
+        for char in word:
+            node = node.setdefault(char, {})
+        node[""] = {}  # a word ends
+    return root
+
+
+def _none_of(chars: Iterable[str], firsts: str) -> str:
+    # U+0001 too: see ``schemas``.
+    return f"[^\\x01{firsts}{''.join(quoted(char) for char in sorted(set(chars)))}]"
+
+
+def _without(markers: Sequence[str]) -> str:
+    """Of texts in which no marker occurs: what begins one does not go on so."""
+    firsts = "".join(sorted({quoted(marker[0]) for marker in markers}))
+    begun: dict[str, set[str]] = {}
+    for marker in markers:
+        for size in range(1, len(marker)):
+            begun.setdefault(marker[:size], set()).add(marker[size])
+    begun = {text: then for text, then in begun.items() if not any(text.startswith(marker) for marker in markers)}
+    again = "|".join(map(quoted, begun))
+    gone = "|".join(f"{quoted(text)}{_none_of(then, firsts)}" for text, then in begun.items())
+    if not begun:  # each is one character
+        return f"{_none_of((), firsts)}*"
+    return f"(?:{_none_of((), firsts)}|(?:{again})*(?:{gone}))*(?:{again})*"
+
+
+def _unlike(words: Iterable[str], firsts: str) -> str:
+    """Of texts that are none of ``words``, and have none of the characters ``firsts``."""
+    return _other(_trie(words), firsts)
+
+
+def _other(node: _Trie, firsts: str) -> str:
+    rest = f"{_none_of((), firsts)}*"
+    ways = [f"{_none_of((char for char in node if char), firsts)}{rest}"]
+    ways += [f"{quoted(char)}{_other(then, firsts)}" for char, then in node.items() if char]
+    return f"(?:{'|'.join(ways)})" + ("" if "" in node else "?")
