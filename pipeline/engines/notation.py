@@ -81,8 +81,8 @@ class Writer:
             text = text[at + len(marker) :]
 
     def _spelled(self, rule: Spelled) -> str:
+        self._note(Json(rule.schema, rule.param))
         schemas = self.schemas
-        schemas.append(Json(rule.schema, rule.param))
         self.schemas = []  # those inside are parts of it
         written = self._expression(rule.rule)
         self.schemas = schemas
@@ -111,24 +111,35 @@ class Writer:
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]
         if without := [quoted(marker) for marker in self._lettered(rule.without)]:
             parts.append(f"~/(?s:.*)({'|'.join(without)})(?s:.*)/")
-        text = self._named("TEXT", " & ".join(parts))
+        return self._up_to(self._named("TEXT", " & ".join(parts)), rule.until)
+
+    def _up_to(self, text: str, until: Iterable[str]) -> str:
+        """A text, and one of ``until``: the first of them ends it."""
         ways: list[str] = []
-        for end in rule.until:
+        ends: list[str] = []
+        for end in until:
             head, *behind = self._literal(end)
-            if not behind and not head.startswith("<"):
-                ways.append(self._named("until", f"{text} {head}"))  # lazy: the first of them ends it
-            elif head.startswith("<"):
+            if head.startswith("<["):
                 ways.append(" ".join((text, head, *behind)))
-            else:
+            elif behind:
                 ways.append(" ".join((self._named("TEXT", f"{text} {head}"), *behind)))
+            else:
+                ends.append(head)
+        if ends:
+            ways.append(self._named("until", f"{text} ({' | '.join(ends)})"))  # lazy
         return f"({' | '.join(ways)})"
 
     def _lettered(self, markers: Iterable[str]) -> list[str]:
         """Those that are written in letters: a text has no special token in it."""
         return [marker for marker in markers if not any(special and special in marker for special in self._special)]
 
+    def _note(self, rule: Json) -> None:
+        """Its schema counts once, however often and in whatever ways it is written."""
+        if not any(each.schema is rule.schema for each in self.schemas):
+            self.schemas.append(rule)
+
     def _json(self, rule: Json) -> str:
-        self.schemas.append(rule)
+        self._note(rule)
         schema = writable(rule.schema)
         if without := self._lettered(rule.without):
             schema = sparing(schema, without)
@@ -137,21 +148,7 @@ class Writer:
 
     def _free(self, rule: Free) -> str:
         text = self._named("TEXT", self._text(rule))
-        if not rule.until:
-            return text
-        texts: list[str] = []
-        ways: list[str] = []
-        for end in rule.until:
-            head, *behind = self._literal(end)
-            if head.startswith("<"):
-                ways.append(" ".join((text, head, *behind)))
-            elif behind:
-                ways.append(" ".join((self._named("TEXT", f"{text} {head}"), *behind)))
-            else:
-                texts.append(head)
-        if texts:
-            ways.append(self._named("until", f"{text} ({' | '.join(texts)})"))  # lazy: the first of them ends it
-        return f"({' | '.join(ways)})"
+        return self._up_to(text, rule.until) if rule.until else text
 
     def _text(self, rule: Free) -> str:
         without = [quoted(marker) for marker in self._lettered(rule.without)]

@@ -20,9 +20,13 @@ _DEFINED: Final = ("$defs", "definitions")
 
 
 def sparing(schema: Schema, markers: Sequence[str]) -> Schema:
-    """The schema, for values without ``markers``. Each begins with a character that it has once. Raises RecursionError
-    where it is nested too deep."""
-    return _Sparing(markers).whole(schema)
+    """The schema, for values without ``markers``. Raises RecursionError where it is nested too deep."""
+    return _Sparing([_end(marker) for marker in markers]).whole(schema)
+
+
+def _end(marker: str) -> str:
+    """The end of it that begins with a character that it has once: without that it is not written either."""
+    return next(marker[at:] for at in range(len(marker)) if marker[at] not in marker[at + 1 :])
 
 
 class _Sparing:
@@ -32,11 +36,11 @@ class _Sparing:
         self._text = f"^{_without(markers)}$"
 
     def whole(self, schema: Schema) -> Schema:
-        spared = self._part(schema)
-        if not isinstance(spared, dict):
-            spared = {"not": {}}  # the library will say that nothing satisfies it
+        spared: Any = self._part(schema)
+        if spared is False:
+            spared = {"enum": []}  # the library will say that nothing satisfies it
         kinds: list[Schema] = [{"type": kind} for kind in ("null", "boolean", "number", "string", "array", "object")]
-        return {**cast("Schema", spared), "x-any": {"anyOf": [self._part(kind) for kind in kinds]}}
+        return {**spared, "x-any": {"anyOf": [self._part(kind) for kind in kinds]}}
 
     def _part(self, schema: Any) -> Any:
         if schema is True or schema == {}:
@@ -74,7 +78,7 @@ class _Sparing:
                 schema[key] = {name: self._part(part) for name, part in cast("Schema", schema[key]).items()}
         for key in _MANY:
             if isinstance(schema.get(key), list):
-                schema[key] = [self._part(part) for part in cast("list[Any]", schema[key])]
+                schema[key] = [self._part(part) for part in _rows(schema[key])]
         return schema
 
     def _listed(self, schema: Schema) -> Any:
@@ -83,7 +87,7 @@ class _Sparing:
         values: Any = schema["enum"]
         if not isinstance(values, list):
             return schema
-        free = [value for value in cast("list[Any]", values) if self._free(value)]
+        free = [value for value in _rows(values) if self._free(value)]
         return {**schema, "enum": free} if free else False
 
     def _free(self, value: Any) -> bool:
@@ -96,25 +100,25 @@ class _Sparing:
             if isinstance(part, dict):
                 waiting += [*cast("Schema", part), *cast("Schema", part).values()]
             elif isinstance(part, list):
-                waiting += cast("list[Any]", part)
+                waiting += _rows(part)
         return True
 
     def _string(self, schema: Schema) -> None:
         if "pattern" in schema:
-            schema["allOf"] = [*schema.get("allOf", []), {"pattern": self._text}]
+            schema["allOf"] = [{"pattern": self._text}]
         else:
             schema["pattern"] = self._text
 
     def _array(self, schema: Schema) -> None:
-        items = schema.get("items", True)
-        schema["items"] = [self._part(item) for item in items] if isinstance(items, list) else self._part(items)
+        items: Any = schema.get("items", True)
+        schema["items"] = [self._part(item) for item in _rows(items)] if isinstance(items, list) else self._part(items)
         if isinstance(items, list):
             schema["additionalItems"] = self._part(schema.get("additionalItems", True))
 
     def _object(self, schema: Schema) -> Any:
         found: Any = schema.get("properties")
         listed = cast("Schema", found) if isinstance(found, dict) else {}
-        required = [name for name in schema.get("required", []) if isinstance(name, str)]
+        required = [name for name in _rows(schema.get("required")) if isinstance(name, str)]
         keyed = bool(schema.pop("patternProperties", None))  # their names may be any
         others = False if keyed else self._part(schema.get("additionalProperties", True))
         spared = {name: self._part(part) for name, part in listed.items() if self._free(name)}
@@ -127,6 +131,10 @@ class _Sparing:
             schema["patternProperties"] = {f"^{_unlike([*listed, *required], self._firsts)}$": others}
         schema["additionalProperties"] = False
         return schema
+
+
+def _rows(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, list) else ()
 
 
 # --- patterns -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ without references and branches, all of which hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from stages.parse.spellings.shape import Reader, Schema, refuse
@@ -14,6 +14,9 @@ from stages.parse.spellings.shape import Reader, Schema, refuse
 Way: TypeAlias = tuple[Schema, ...]
 
 KINDS: Final = ("null", "boolean", "integer", "number", "object", "array", "string")
+_NAMES: Final[dict[type, str]] = {
+    float: "number", str: "string", list: "array", dict: "object", type(None): "null",
+}  # fmt: skip
 _EITHER: Final = ("anyOf", "oneOf")
 _MOST: Final = 64
 _DEEPEST: Final = 32
@@ -88,7 +91,7 @@ def kinds(way: Way) -> frozenset[str]:
 
 
 def _kinds(names: Any) -> Iterator[str]:
-    for name in names if isinstance(names, list) else [names]:
+    for name in _list(names) or [names]:
         if isinstance(name, str):
             yield name
             if name == "number":
@@ -100,8 +103,7 @@ def _kind(value: Any) -> str:
         return "boolean"
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return "integer"
-    names = {float: "number", str: "string", list: "array", dict: "object", type(None): "null"}
-    return names[cast("type[Any]", type(value))]
+    return _NAMES[type(value)]
 
 
 def values(way: Way) -> list[Any] | None:
@@ -148,5 +150,5 @@ def free_number(found: Iterable[Way]) -> str:
     return best
 
 
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def _list(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, list) else ()

@@ -10,6 +10,7 @@ cannot hold (tuples, recursion), is a JSON text, which the reader takes too.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -28,8 +29,8 @@ _TAG: Final = re.compile(r"[^\s<>/][^\s<>]{0,255}")
 _NAME: Final = r'[^\s"<>](?:[^"<>\n]{0,254}[^\s"<>])?'
 _DEEPEST: Final = 16
 """Elements inside each other; deeper values are JSON."""
-_MOST: Final = 2000
-"""Elements of a tool; what comes behind them is JSON."""
+_MOST: Final = 250
+"""Objects and arrays of a tool; those behind them are JSON."""
 _ITEMS: Final = 32
 """Items of an array that are counted; where there may be more, it is JSON."""
 _COUNTED: Final = frozenset(("minItems", "maxItems"))
@@ -85,7 +86,6 @@ class _Writer:
 
     def element(self, tag: str, schema: Schema, types: Types, depth: int) -> Rule:
         """An element, with its tags."""
-        self._left -= 1
         values = _Inside(self, schema, types, f"{self.ns}</{tag}>", depth).ways()
         rules = tuple(rule for each in values.values() for rule in each)
         if not rules:
@@ -93,8 +93,9 @@ class _Writer:
         return Row((Literal(f"{self.ns}<{tag}>"), rules[0] if len(rules) == 1 else OneOf(rules)))
 
     def deep(self, depth: int) -> bool:
-        """What is inside is JSON."""
-        return depth >= _DEEPEST or self._left <= 0
+        """What is inside is JSON. Asked once a value that is an object or an array."""
+        self._left -= 1
+        return depth > _DEEPEST or self._left < 0
 
 
 class _Inside(Values):
@@ -109,7 +110,7 @@ class _Inside(Values):
         self._end = Literal(end)
         self._depth = depth + 1
 
-    def json(self, kind: str, names: list[str]) -> None:
+    def json(self, kind: str, names: Sequence[str]) -> None:
         """See Values: objects and arrays are elements, where these hold them."""
         rule: Rule | None = None
         if kind in self._known.kinds and not self._writer.deep(self._depth):

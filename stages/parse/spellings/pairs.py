@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled, String
@@ -36,7 +36,7 @@ class Pairs:
 
     ``kinds``: where a pair says what its value is: the kind → what then stands for ``middle``. ``encode``: a name as it
     is written. ``taken``: names that are something else, unless they are listed. ``once``: no name comes twice.
-    ``listed``: members that are not listed are not read. ``whole``: other ways to write a string: what stands before
+    ``listed``: members that are not listed are not read. ``quotes``: another way to write a value: what stands before
     it, and how it is written then. ``inside``: what JSON does not have in its strings.
     """
 
@@ -51,7 +51,7 @@ class Pairs:
     taken: tuple[str, ...] = ()
     once: bool = False
     listed: bool = False
-    whole: tuple[str, Bare] | None = None
+    quotes: tuple[str, Bare] | None = None
     inside: tuple[str, ...] = ()
 
     def __call__(self, value: Json) -> Rule:
@@ -123,6 +123,7 @@ class Values:
         self._reader = reader
         self._schema = schema
         self._types = ANY if pairs.kinds else types
+        self._listed = frozenset(value for value in self._types.enum or () if isinstance(value, str))
         self._found: dict[str, list[Rule]] = {}
 
     def ways(self) -> Mapping[str, tuple[Rule, ...]]:
@@ -167,8 +168,8 @@ class Values:
         listed = values(way)
         if listed is None:
             self.add("string", pairs.bare.string(way, param, taken))
-            if pairs.whole is not None:
-                opener, bare = pairs.whole
+            if pairs.quotes is not None:
+                opener, bare = pairs.quotes
                 self.add("string", Row((Literal(opener), bare.string(way, param, taken))))
             return
         self._reader.spend(len(listed))
@@ -184,7 +185,8 @@ class Values:
         if isinstance(value, str) and (not self._pairs.bare.holds(raw) or self._pairs.kinds):
             return self._pairs.bare.holds(raw)
         try:
-            found = json.loads(self._pairs.read(raw, self._types))
+            types = replace(self._types, enum=(value,)) if raw in self._listed else self._types  # looked at once
+            found = json.loads(self._pairs.read(raw, types))
         except ValueError:
             return False
         return type(found) is type(value) and bool(found == value)
@@ -199,15 +201,20 @@ class Values:
 
     # --- what is JSON -----------------------------------------------------------------------------------------------
 
-    def json(self, kind: str, names: list[str]) -> None:
+    def json(self, kind: str, names: Sequence[str]) -> None:
         if not self._read_as(names[0]):
             return
         schema = self._reader.whole({**self._schema, "type": names[0]})
         limited = "number" not in names or any(key in schema for key in (*LIMITS, "enum", "const"))
         if not limited:  # its branches may allow exponents that are beyond a float
             schema |= {"minimum": -(10**15), "maximum": 10**15}
-        inside = self._pairs.inside if kind in ("object", "array") else ()
-        self.add(kind, Row((Json(schema, self._reader.param, without=inside), Literal(self._pairs.bare.until[0]))))
+        pairs, param = self._pairs, self._reader.param
+        nested = kind in ("object", "array")
+        value = Json(schema, param, without=pairs.inside if nested else ())
+        self.add(kind, Row((value, Literal(pairs.bare.until[0]))))
+        if nested and pairs.quotes is not None:
+            opener, bare = pairs.quotes
+            self.add(kind, Row((Literal(opener), Json(schema, param, without=bare.without), Literal(bare.until[0]))))
 
 
 def _one_of(ways: Sequence[Rule]) -> Rule:

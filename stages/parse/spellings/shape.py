@@ -5,7 +5,7 @@ What cannot be held to so is refused: a keyword that says something of the objec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
@@ -105,7 +105,7 @@ class Reader:
     def _moved(self, part: Any, names: dict[str, str]) -> Any:
         """A copy whose references lead to the definitions that ``names`` has for what they point to."""
         if isinstance(part, list):
-            return [self._moved(each, names) for each in cast("list[Any]", part)]
+            return [self._moved(each, names) for each in _list(part)]
         if not isinstance(part, dict):
             return part
         self.spend()
@@ -283,5 +283,5 @@ def _values(schema: Any) -> frozenset[str]:
     return frozenset(listed) if all(isinstance(value, str) for value in listed) else frozenset[str]()
 
 
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def _list(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, list) else ()
