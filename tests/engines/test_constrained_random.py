@@ -14,7 +14,7 @@ from stages.constraint import constraint_of
 from stages.opening import Ask, Tool
 from stages.parse.formats import FORMATS
 from stages.parse.formats.plain import PLAIN
-from tests.support.constrained import Vocabulary, markers
+from tests.support.constrained import Vocabulary, ends, markers
 from tests.support.parse import message, opening, semantic, session
 
 NAMES = ("a", "city", "naïve 潮", 'q"uote', "back\\slash", "new\nline", "</tool_call>", "[TOOL_CALLS]", "arguments", "")
@@ -60,12 +60,12 @@ def table(dice: random.Random, depth: int, names: Sequence[str] = NAMES) -> dict
 @pytest.mark.parametrize("ids", [True, False])
 @pytest.mark.parametrize("form", [form for form in FORMATS if form.spellings], ids=lambda form: form.name)
 def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
-    bare = form.spellings[0].arguments is not None
-    vocabulary = Vocabulary(markers(form)) if ids else Vocabulary(words=markers(form) if bare else ())
+    vocabulary = Vocabulary(markers(form) if ids else (), ends(form))
     dice = random.Random(form.name)
     for seed in range(4):
-        names = PLAIN_NAMES if bare else NAMES
-        names = tuple(name for name in names if " " not in name) if form.name == "minimax_m3" else names
+        names: Sequence[str] = NAMES if form.spellings[0].arguments is None else PLAIN_NAMES
+        if form.name == "minimax_m3":  # a tag has no blank
+            names = [name for name in PLAIN_NAMES if " " not in name]
         schemas = {
             name: {**table(dice, 2, names), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")
         }

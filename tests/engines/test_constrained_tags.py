@@ -37,16 +37,16 @@ def form_of(name: str) -> Format:
     return next(form for form in FORMATS if form.name == name)
 
 
-def made(form: Format, vocabulary: Vocabulary, *tools: Tool, **asks: Any) -> Constraint:
-    ask = Ask(tools=tools, **{"tool_choice": "required", **asks})
+def made(form: Format, vocabulary: Vocabulary, *tools: Tool, choice: str = "required") -> Constraint:
+    ask = Ask(tools=tools, tool_choice=choice)
     constraint = constraint_of(ask, form, vocabulary.facts, "chat")
     assert constraint is not None
     return constraint
 
 
-def takes(name: str, text: str, *tools: Tool, ids: bool = True, **asks: Any) -> bool:
+def takes(name: str, text: str, *tools: Tool, ids: bool = True, choice: str = "required") -> bool:
     vocabulary = Vocabulary(markers(form_of(name)) if ids else ())
-    constraint = made(form_of(name), vocabulary, *(tools or (TIDE, MOON)), **asks)
+    constraint = made(form_of(name), vocabulary, *(tools or (TIDE, MOON)), choice=choice)
     return vocabulary.takes(vocabulary.held(constraint, TAIL), text)
 
 
@@ -140,13 +140,12 @@ def test_pairs_of_formats_spell_as_the_second(name: str) -> None:
 
 # --- strings --------------------------------------------------------------------------------------------------------
 
-ORDINARY = ("Brest", "", " ", "\n", " a\n", "null", "None", "true", "5", "-", "1e5", "{", '{"a": 1}', "[", '"q"', "a\\n",
-            "</arg", "<", "a < b", "潮", "</think>", "<tool_call", "&lt;")  # fmt: skip
+ORDINARY = ("Brest", "", " ", "\n", " a\n", "null", "None", "true", "5", "-", "1e5", "{", '{"a": 1}', "[", '"q"',
+            "a\\n", "</arg", "<", "a < b", "潮", "</think>", "<tool_call", "&lt;")  # fmt: skip
 HOSTILE = ("</arg_value>", "x</arg_value>y", "<arg_key>", "<arg_key>k</arg_key><arg_value>v", "</tool_call>",
            "</tool_call>\n<tool_call>moon</tool_call>", "a</tool_call> <tool_call>tide<arg_key>", "</tool_calls>",
            "<tool_call>", "</longcat_arg_value>", "<ifm|arg_key>", "</ifm|tool_call></ifm|tool_calls>",
            f"{NS}</port>", NS, f"{NS}<b>x", "]<]minimax[>", f"a{NS[:5]}", "]<]")  # fmt: skip
-
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -174,7 +173,14 @@ def test_a_string_that_may_be_another_kind_is_not_written_like_it(name: str) -> 
     schema = {"type": "object", "properties": {"port": {"type": ["string", "null"], "maxLength": 9},
               "day": {"type": "integer"}}, "required": ["port"], "additionalProperties": False}  # fmt: skip
     tool = Tool("tide", None, schema)
-    for value, want in {"Brest": "Brest", "null": None, "5": "5", "true": "true", "{": "{", "2024-01": "2024-01"}.items():
+    for value, want in {
+        "Brest": "Brest",
+        "null": None,
+        "5": "5",
+        "true": "true",
+        "{": "{",
+        "2024-01": "2024-01",
+    }.items():
         text = WRITTEN[name].replace("Brest", value)
         assert takes(name, text, tool, MOON)
         assert read(name, text, tool, MOON).calls[0].value()["port"] == want
@@ -182,10 +188,14 @@ def test_a_string_that_may_be_another_kind_is_not_written_like_it(name: str) -> 
 
 
 def test_what_cannot_be_written_is_refused() -> None:
-    null = {"type": "object", "properties": {"port": {"const": "null"}}, "required": ["port"]}
-    marker = {"type": "object", "properties": {"port": {"const": "a</arg_value>"}}, "required": ["port"]}
-    blank = {"type": "object", "properties": {"a b": {}}, "required": ["a b"]}
-    tag = {"type": "object", "properties": {"<a>": {}}, "required": ["<a>"]}
+    null: dict[str, Any] = {"type": "object", "properties": {"port": {"const": "null"}}, "required": ["port"]}
+    marker: dict[str, Any] = {
+        "type": "object",
+        "properties": {"port": {"const": "a</arg_value>"}},
+        "required": ["port"],
+    }
+    blank: dict[str, Any] = {"type": "object", "properties": {"a b": {}}, "required": ["a b"]}
+    tag: dict[str, Any] = {"type": "object", "properties": {"<a>": {}}, "required": ["<a>"]}
     for name, schema in (("spark2.5", null), ("glm", marker), ("minimax_m3", blank), ("glm", tag)):
         with pytest.raises(RequestError) as caught:
             takes(name, "", Tool("tide", None, schema))
@@ -205,7 +215,11 @@ def test_what_cannot_be_written_is_refused() -> None:
 def test_no_name_comes_twice_where_that_breaks_the_call(shape: str, listed: bool) -> None:
     """One that is not listed may come, and once."""
     pair = "<ifm|arg_key>{}</ifm|arg_key><ifm|arg_value>v</ifm|arg_value>"
-    schema = {"type": "object", "properties": {"port": {"type": "string"}}, "additionalProperties": {"type": "string"}}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"port": {"type": "string"}},
+        "additionalProperties": {"type": "string"},
+    }
     tool = Tool("tide", None, schema if listed else {"type": "object"})
 
     def call(*names: str) -> str:
@@ -228,14 +242,14 @@ def test_a_tool_that_is_not_strict_may_have_all_its_arguments(name: str) -> None
     """Its schema is not looked at, but that names must be known."""
     loose = Tool("tide", None, {"type": "object", "properties": {"port": {"not": {}}, "day": {"type": "integer"}}})
     text = WRITTEN[name].replace(">3", ">three")
-    assert takes(name, f"ebb {text}", loose, Tool("moon", None, None, True), tool_choice="auto")
+    assert takes(name, f"ebb {text}", loose, Tool("moon", None, None, True), choice="auto")
 
 
 @pytest.mark.parametrize("name", ["hy_v3", "hy_v4", "minimax_m3"])
 def test_nothing_is_written_behind_a_block_where_it_would_be_lost(name: str) -> None:
     strict = Tool("moon", None, None, True)
     for text, want in {f"ebb {WRITTEN[name]}": True, f"{WRITTEN[name]} ebb": False, "ebb": True}.items():
-        assert takes(name, text, TIDE, strict, tool_choice="auto") is want
+        assert takes(name, text, TIDE, strict, choice="auto") is want
 
 
 # --- nested XML -----------------------------------------------------------------------------------------------------

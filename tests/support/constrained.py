@@ -10,8 +10,11 @@ from stages.constraint import Constraint
 from stages.events import TokensInput
 from stages.opening import TokenizerFacts
 from stages.parse.format import Format
+from stages.parse.spellings.pairs import Pairs
 
 END = "<end of turn>"
+PREFIXES = ("｜DSML｜", "｜GCML｜", "]<]minimax[>[")
+"""Of each tag that has one of these, only that is a token."""
 WORDS = (b'{"', b'": ', b'", "', b'"}', b"}}", b"\n{", b"</", b"name", b"arguments", b"> ", b"<tool_", b"call>\n")
 
 
@@ -66,6 +69,8 @@ class Vocabulary:
             allowed = self.allowed(held)
             likely = [number for number in allowed if number in self.likely]
             token = dice.choice(likely if likely and dice.random() < 0.3 else allowed)
+            if (special := [number for number in likely if number in self.special]) and dice.random() < 0.1:
+                token = dice.choice(special)
             token = self.end if self.end in allowed and dice.random() < 0.1 else token
             steps.append(TokensInput(0, (token,), (self.pieces[token],), ""))
             if token == self.end:
@@ -79,11 +84,17 @@ def text_of(steps: Sequence[TokensInput]) -> str:
     return b"".join(piece for step in steps for piece in step.pieces).decode("utf-8", "replace")
 
 
+def ends(form: Format) -> list[str]:
+    """What ends bare names and values: without them in mind, chance goes on for long."""
+    found = [spelling.arguments for spelling in form.spellings]
+    pairs = [each for each in found if isinstance(each, Pairs)]
+    closers = () if form.reasoning is None or not pairs else form.reasoning.closers
+    return [*closers, *(end for each in pairs for end in (*each.bare.until, each.middle, *each.kinds.values()))]
+
+
 def markers(form: Format) -> list[str]:
     """The literals that are special tokens in a model's vocabulary."""
     found = [*(form.calls.all() if form.calls else ()), *(form.reasoning.literals() if form.reasoning else ())]
     found += [spelling.token for spelling in form.spellings if spelling.token]
-    tokens = form.calls.literals if form.calls else ()
-    return [
-        marker for marker in dict.fromkeys(found) if (marker[0] in "<[" or marker in tokens) and len(marker) > 2
-    ]  # fmt: skip
+    found = [next((word for word in PREFIXES if word in marker), marker) for marker in found]
+    return [marker for marker in dict.fromkeys(found) if marker[0] in "<[]｜" and len(marker) > 2]

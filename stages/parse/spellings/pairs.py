@@ -151,6 +151,7 @@ class Values:
         return kind in self._types.kinds or (kind == "integer" and "number" in self._types.kinds)
 
     def add(self, kind: str, rule: Rule) -> None:
+        """A way to write a value of this kind."""
         rules = self._found.setdefault(self._pairs.kinds.get(kind, self._pairs.middle), [])
         if rule not in rules:
             rules.append(rule)
@@ -202,6 +203,7 @@ class Values:
     # --- what is JSON -----------------------------------------------------------------------------------------------
 
     def json(self, kind: str, names: Sequence[str]) -> None:
+        """Adds values of this kind that are JSON: of the first of ``names``, by which a schema knows it."""
         if not self._read_as(names[0]):
             return
         schema = self._reader.whole({**self._schema, "type": names[0]})
