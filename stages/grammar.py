@@ -16,7 +16,7 @@ class Literal(msgspec.Struct, frozen=True):
 class Json(msgspec.Struct, frozen=True):
     """One JSON value that satisfies a schema. ``param``: the schema's place in the request; ``compact``: no white space
     but one blank behind a comma or a colon, else lines may be indented too; ``without``: these do not occur in its
-    strings and names. Each begins with a character that it has once."""
+    strings and names."""
 
     schema: dict[str, Any]
     param: str

@@ -20,14 +20,17 @@ _DEFINED: Final = ("$defs", "definitions")
 
 
 def sparing(schema: Schema, markers: Sequence[str]) -> Schema:
-    """The schema, for values without ``markers``. Each begins with a character that it has once. Raises RecursionError
-    where it is nested too deep."""
-    return _Sparing(markers).whole(schema)
+    """The schema, for values without ``markers``. Raises RecursionError where it is nested too deep."""
+    return _Sparing([_end(marker) for marker in markers]).whole(schema)
+
+
+def _end(marker: str) -> str:
+    """The end of it that begins with a character that it has once: without that it is not written either."""
+    return next(marker[at:] for at in range(len(marker)) if marker[at] not in marker[at + 1 :])
 
 
 class _Sparing:
     def __init__(self, markers: Sequence[str]) -> None:
-        assert all(marker[0] not in marker[1:] for marker in markers)
         self._markers = markers
         self._firsts = "".join(sorted({quoted(marker[0]) for marker in markers}))
         self._text = f"^{_without(markers)}$"

@@ -21,9 +21,9 @@ class Spelling:
     ``call``: what stands before the name, between the name and the arguments, and behind them; ``between``: None:
     there is one call at most; ``token``: only for vocabularies that have this token; ``arguments``: how they are
     written; None: as JSON. It raises RequestError for a schema that the format cannot be held to. ``first``: the number
-    of the first call. ``name``: a regular expression of the names that the format's reader takes for ones; "": of any. ``also``: other ways to write a call,
-    among which the model chooses; of these ``call``, ``arguments`` and ``name`` count, and what cannot hold a schema is
-    left out.
+    of the first call. ``name``: a regular expression of the names that a call can have; "": any. ``also``: other ways
+    to write a call, among which the model chooses; of these ``call``, ``arguments`` and ``name`` count, and what cannot
+    hold a schema is left out.
     """
 
     call: tuple[str, str, str]

@@ -66,6 +66,8 @@ def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
     for seed in range(4):
         spelt = form.spellings[0].arguments
         names = NAMES if spelt is None else WORD_NAMES if isinstance(spelt, Python) else PLAIN_NAMES
+        if form.name == "minimax_m3":  # a tag has no blank
+            names = tuple(name for name in PLAIN_NAMES if " " not in name)
         schemas = {
             name: {**table(dice, 2, names), "$defs": {"leaf": {"enum": [1, "潮"]}}} for name in ("tide", "tides")
         }

@@ -14,7 +14,7 @@ from stages.parse.format import Format
 from stages.parse.spellings.pairs import Pairs
 
 END = "<end of turn>"
-PREFIXES = ("｜DSML｜", "｜GCML｜")
+PREFIXES = ("｜DSML｜", "｜GCML｜", "]<]minimax[>[")
 """Of each tag that has one of these, only that is a token."""
 WORDS = (b'{"', b'": ', b'", "', b'"}', b"}}", b"\n{", b"</", b"name", b"arguments", b"> ", b"<tool_", b"call>\n")
 
@@ -114,7 +114,7 @@ def markers(form: Format) -> list[str]:
     found += [*form.channels.literals()] if form.channels else []
     found += [spelling.token for spelling in form.spellings if spelling.token]
     found = [next((word for word in PREFIXES if word in marker), marker) for marker in found]
-    return [marker for marker in dict.fromkeys(found) if marker[0] in "<[｜" and len(marker) > 2]
+    return [marker for marker in dict.fromkeys(found) if marker[0] in "<[]｜" and len(marker) > 2]
 
 
 def vocabulary(form: Format, ids: bool) -> Vocabulary:

@@ -21,6 +21,7 @@ from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import INSIDE, THINK
 from stages.parse.site import Site
+from stages.parse.spellings.tags import pairs
 
 _TAGS: Final = KvTags(
     call=("<tool_call>", "</tool_call>"),
@@ -43,6 +44,7 @@ GLM: Final = Format(
     models=("GLM-4.5", "GLM-4.5-Air", "GLM-4.5V", "GLM-4.6", "GLM-4.6V"),
     reasoning=THINK,
     calls=Calls(openers=_TAGS.openers(), closers=_TAGS.closers(), literals=tuple(_TAGS.inner()), engine=_engine),
+    spellings=(pairs(_TAGS, lines=True),),
     enders=("<|endoftext|>", "<|user|>", "<|observation|>"),
 )
 GLM47: Final = replace(
@@ -52,6 +54,7 @@ GLM47: Final = replace(
     aliases=("glm4.7", "glm5", "glm51", "glm5.1", "glm52", "glm5.2", "glm53", "glm5.3", "glm47_moe"),
     models=("GLM-4.7", "GLM-4.7-Flash", "GLM-5", "GLM-5.1", "GLM-5.2", "GLM-5.3"),
     reasoning=INSIDE,
+    spellings=(pairs(_TAGS),),
 )
 LING3: Final = replace(
     GLM47, name="ling3", summary="as glm47", aliases=("ring3", "ling_3"), models=("Ling-3", "Ring-3"), enders=()

@@ -20,6 +20,7 @@ from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spellings.tags import pairs
 
 _Version = Literal["v3", "v4"]
 _SPELLED: Final = re.compile(r"<(?:think|tool_calls)(:[^<>:\s]+)>")
@@ -69,6 +70,7 @@ def _table(version: _Version, suffix: str) -> Format:
         calls=Calls(
             openers=tags.openers(), closers=tags.closers(), literals=tuple(tags.inner()), engine=engine, drop=True
         ),
+        spellings=(pairs(tags, lines=version == "v3"),),
         variant=_v3 if version == "v3" else _v4,
     )
 

@@ -12,6 +12,7 @@ from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import INSIDE
 from stages.parse.site import Site
+from stages.parse.spellings.tags import pairs
 
 _TAGS: Final = KvTags(
     call=("<iquest_tool_call>", "</iquest_tool_call>"),
@@ -33,4 +34,5 @@ IQUEST: Final = Format(
     models=("IQuest-Q1",),
     reasoning=INSIDE,
     calls=Calls(openers=_TAGS.openers(), closers=_TAGS.closers(), literals=tuple(_TAGS.inner()), engine=_engine),
+    spellings=(pairs(_TAGS),),
 )

@@ -22,6 +22,7 @@ from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import HORIZON
 from stages.parse.site import Site
+from stages.parse.spellings.tags import group
 
 _TAGS: Final = KvTags(
     call=("<ifm|tool_call>", "</ifm|tool_call>"),
@@ -52,4 +53,5 @@ K2_HORIZON: Final = Format(
     calls=Calls(
         openers=_TAGS.openers()[:1], literals=(_TAGS.call[0], *_TAGS.closers(), *_TAGS.inner()), engine=_engine
     ),
+    spellings=(group(_TAGS),),
 )

@@ -8,6 +8,7 @@
 The first character decides. One dialect writes all arguments as one JSON object in the place of a KEY, without a VALUE.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from stages.parse.engines.json_calls import JsonKeys
@@ -17,6 +18,7 @@ from stages.parse.format import Calls, Format
 from stages.parse.reasonings import LONGCAT as REASONING
 from stages.parse.site import Site
 from stages.parse.spelling import objects
+from stages.parse.spellings.tags import pairs
 
 _TAGS: Final = KvTags(
     call=("<longcat_tool_call>", "</longcat_tool_call>"),
@@ -31,6 +33,8 @@ def _engine(site: Site) -> KvCalls:
     return KvCalls(site, _TAGS)
 
 
+_JSON: Final = objects("<longcat_tool_call>\n", "\n</longcat_tool_call>")
+
 LONGCAT: Final = Format(
     name="longcat",
     version=2,
@@ -40,6 +44,6 @@ LONGCAT: Final = Format(
     models=("LongCat-Flash-Chat", "LongCat-Flash-Thinking", "LongCat-Flash-Lite", "LongCat-2.0"),
     reasoning=REASONING,
     calls=Calls(openers=_TAGS.openers(), closers=_TAGS.closers(), literals=tuple(_TAGS.inner()), engine=_engine),
-    spellings=(objects("<longcat_tool_call>\n", "\n</longcat_tool_call>"),),
+    spellings=(replace(pairs(_TAGS, lines=True), token=_TAGS.key[0], also=(_JSON,)), _JSON),
     enders=("</longcat_s>",),
 )

@@ -17,6 +17,7 @@ from stages.parse.engines.nested_xml import NestedCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import M3
 from stages.parse.site import Site
+from stages.parse.spellings.namespaced import elements
 
 _NESTED: Final = NestedXml(namespace="]<]minimax[>[")
 
@@ -36,5 +37,6 @@ MINIMAX_M3: Final = Format(
     calls=Calls(
         openers=_NESTED.openers(), closers=_NESTED.closers(), literals=(_NESTED.namespace,), engine=_engine, drop=True
     ),
+    spellings=(elements(_NESTED),),
     enders=("[e~[",),
 )

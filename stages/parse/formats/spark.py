@@ -15,6 +15,7 @@ from stages.parse.engines.kv_tags import KvCalls
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import THINK
 from stages.parse.site import Site
+from stages.parse.spellings.tags import pairs
 
 _TAGS: Final = KvTags(
     call=("<tool_call>", "</tool_call>"),
@@ -38,4 +39,5 @@ SPARK: Final = Format(
     models=("Spark 2.5",),
     reasoning=THINK,
     calls=Calls(openers=_TAGS.openers(), closers=_TAGS.closers(), literals=tuple(_TAGS.inner()), engine=_engine),
+    spellings=(pairs(_TAGS),),
 )

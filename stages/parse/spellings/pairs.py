@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled, String
@@ -77,7 +77,7 @@ class Pairs:
                 if member.required:
                     refuse(reader.param, f"the name {member.name!r} cannot be written in this format")
                 continue
-            values = _Values(self, reader, member.schema, member.types).ways()
+            values = Values(self, reader, member.schema, member.types).ways()
             if values:
                 pairs.append((self._pair(name, values, alone=others is None), member.required))
             elif member.required:
@@ -104,7 +104,7 @@ class Pairs:
     def _others(self, reader: Reader, shape: Shape) -> Rule | None:
         """Members that are not listed."""
         assert shape.others is not None
-        values = _Values(self, reader, shape.others, reader.unlisted).ways()
+        values = Values(self, reader, shape.others, reader.unlisted).ways()
         if not values:
             return None
         names = sorted({*reader.parameters.keys, *(member.name for member in shape.members), *self.taken})
@@ -118,7 +118,7 @@ class Pairs:
         return Row((Literal(self.before), _one_of(heads)))
 
 
-class _Values:
+class Values:
     """What may stand for one value, and the end of its pair. ``types``: what its reader knows of it."""
 
     def __init__(self, pairs: Pairs, reader: Reader, schema: Schema, types: Types) -> None:
@@ -126,6 +126,7 @@ class _Values:
         self._reader = reader
         self._schema = schema
         self._types = ANY if pairs.kinds else types
+        self._listed = frozenset(value for value in self._types.enum or () if isinstance(value, str))
         self._found: dict[str, list[Rule]] = {}
 
     def ways(self) -> Mapping[str, tuple[Rule, ...]]:
@@ -140,19 +141,20 @@ class _Values:
             if number == "number" and "number" not in self._types.kinds:
                 number = "integer"
             if self._read_as(number):
-                self._add("number", self._text(_NUMBERS[number]))
+                self.add("number", self._text(_NUMBERS[number]))
         elif numbers := allowed & {"integer", "number"}:
-            self._json("number", [kind for kind in ("number", "integer") if kind in numbers][:1])
+            self.json("number", [kind for kind in ("number", "integer") if kind in numbers][:1])
         for kind in ("object", "array"):
             if kind in allowed:
-                self._json(kind, [kind])
+                self.json(kind, [kind])
         return {middle: tuple(rules) for middle, rules in self._found.items()}
 
     def _read_as(self, kind: str) -> bool:
         """The reader knows that the value may be one."""
         return kind in self._types.kinds or (kind == "integer" and "number" in self._types.kinds)
 
-    def _add(self, kind: str, rule: Rule) -> None:
+    def add(self, kind: str, rule: Rule) -> None:
+        """A way to write a value of this kind."""
         rules = self._found.setdefault(self._pairs.kinds.get(kind, self._pairs.middle), [])
         if rule not in rules:
             rules.append(rule)
@@ -169,16 +171,16 @@ class _Values:
         taken = () if pairs.kinds else self._types.kinds - {"string"}
         listed = values(way)
         if listed is None:
-            self._add("string", pairs.bare.string(way, param, taken))
+            self.add("string", pairs.bare.string(way, param, taken))
             if pairs.quotes is not None:
                 opener, bare = pairs.quotes
-                self._add("string", Row((Literal(opener), bare.string(way, param, taken))))
+                self.add("string", Row((Literal(opener), bare.string(way, param, taken))))
             return
         self._reader.spend(len(listed))
         texts = [value for value in listed if isinstance(value, str) and self._is_read(value, value)]
         if texts:
             limits = pairs.bare.string(way, param)
-            self._add(
+            self.add(
                 "string",
                 String(limits.until, ("|".join(map(quoted, texts)), *limits.patterns), limits.least, limits.most),
             )
@@ -187,7 +189,8 @@ class _Values:
         if isinstance(value, str) and (not self._pairs.bare.holds(raw) or self._pairs.kinds):
             return self._pairs.bare.holds(raw)
         try:
-            found = json.loads(self._pairs.read(raw, self._types))
+            types = replace(self._types, enum=(value,)) if raw in self._listed else self._types  # looked at once
+            found = json.loads(self._pairs.read(raw, types))
         except ValueError:
             return False
         return type(found) is type(value) and bool(found == value)
@@ -198,11 +201,12 @@ class _Values:
                 raw for value in values_of if value in allowed for raw in _WORDS[value] if self._is_read(raw, value)
             ]  # fmt: skip
             if texts:
-                self._add(kind, self._text("|".join(texts)))
+                self.add(kind, self._text("|".join(texts)))
 
     # --- what is JSON -----------------------------------------------------------------------------------------------
 
-    def _json(self, kind: str, names: Sequence[str]) -> None:
+    def json(self, kind: str, names: Sequence[str]) -> None:
+        """Adds values of this kind that are JSON: of the first of ``names``, by which a schema knows it."""
         if not self._read_as(names[0]):
             return
         schema = self._reader.whole({**self._schema, "type": names[0]})
@@ -212,10 +216,10 @@ class _Values:
         pairs, param = self._pairs, self._reader.param
         nested = kind in ("object", "array")
         value = Json(schema, param, without=pairs.inside if nested else ())
-        self._add(kind, Row((value, Literal(pairs.bare.until[0]))))
+        self.add(kind, Row((value, Literal(pairs.bare.until[0]))))
         if nested and pairs.quotes is not None:
             opener, bare = pairs.quotes
-            self._add(kind, Row((Literal(opener), Json(schema, param, without=bare.without), Literal(bare.until[0]))))
+            self.add(kind, Row((Literal(opener), Json(schema, param, without=bare.without), Literal(bare.until[0]))))
 
 
 def _one_of(ways: Sequence[Rule]) -> Rule:
