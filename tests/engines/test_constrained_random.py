@@ -65,7 +65,7 @@ def test_calls_satisfy_random_schemas(form: Any, ids: bool) -> None:
     dice = random.Random(form.name)
     for seed in range(4):
         spelt = form.spellings[0].arguments
-        names = NAMES if spelt is None else WORD_NAMES if isinstance(spelt, Python) else PLAIN_NAMES
+        names: Sequence[str] = NAMES if spelt is None else WORD_NAMES if isinstance(spelt, Python) else PLAIN_NAMES
         if form.name == "minimax_m3":  # a tag has no blank
             names = tuple(name for name in PLAIN_NAMES if " " not in name)
         schemas = {

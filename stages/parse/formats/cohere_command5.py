@@ -24,6 +24,9 @@ from stages.parse.engines.elements import Elements, ElementTable
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import COHERE
 from stages.parse.site import Site
+from stages.parse.spelling import NUMBER, Spelling
+from stages.parse.spellings.pairs import Pairs, json_or_string
+from stages.parse.spellings.strings import Bare
 
 _TABLE: Final = ElementTable(
     section=("<cofl:tool_calls>",),
@@ -35,6 +38,21 @@ _TABLE: Final = ElementTable(
     sep=">",
     types={"json": "json", "list": "list", "dict": "dict"},
     flag="string",
+)
+
+
+_CALL: Final = Spelling(
+    (f'{_TABLE.call[0]} id="{NUMBER}" name="', '">', _TABLE.call_end[0]),
+    opens=_TABLE.section[0],
+    closes=_TABLE.section_end[0],
+    arguments=Pairs(
+        f'{_TABLE.value[0]} name="',
+        '" type="raw">',
+        Bare(until=_TABLE.value_end[:1], without=tuple(_TABLE.tags())),
+        kinds=dict.fromkeys(("null", "boolean", "number", "object", "array"), '" type="json">'),
+        read=json_or_string,
+        inside=tuple(_TABLE.tags()),
+    ),
 )
 
 
@@ -57,6 +75,7 @@ COHERE_COMMAND5: Final = Format(
         engine=_engine,
         trim="space",
     ),
+    spellings=(_CALL,),
     boundaries=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     enders=("<|END_OF_TURN_TOKEN|>",),
 )

@@ -14,13 +14,11 @@ from typing import Final
 from stages.parse.engines.xml_calls import XmlCalls
 from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
-from stages.parse.literals import json_text, quoted
 from stages.parse.reasonings import R1
 from stages.parse.site import Site
 from stages.parse.spelling import Spelling
-from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.pairs import Pairs, json_or_string
 from stages.parse.spellings.strings import Bare
-from stages.parse.types import Types
 
 _OPEN: Final = "<｜GCML｜"
 _CLOSE: Final = "</｜GCML｜"
@@ -43,10 +41,6 @@ _TABLE: Final = XmlTable(
 )
 
 
-def _read(raw: str, types: Types) -> str:
-    return json_text(raw.strip()) or f'"{quoted(raw)}"'
-
-
 def _spelling(name: str) -> Spelling:
     bare = Bare(until=(f"{_CLOSE}parameter>\n",), without=(_CLOSE,))
     kinds: dict[str, str] = dict.fromkeys(("null", "boolean", "number", "object", "array"), '" string="false">')
@@ -59,7 +53,7 @@ def _spelling(name: str) -> Spelling:
             f'{_OPEN}parameter name="',
             '" string="true">',
             bare,
-            read=_read,
+            read=json_or_string,
             kinds=kinds,
             taken=_TABLE.unwrap,
             inside=(_CLOSE,),

@@ -23,12 +23,10 @@ from typing import Final
 
 from stages.parse.engines.elements import Elements, ElementTable
 from stages.parse.format import Calls, Format, Reasoning
-from stages.parse.literals import json_text, quoted
 from stages.parse.site import Site
 from stages.parse.spelling import NUMBER, Spelling
-from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.pairs import Pairs, json_or_string
 from stages.parse.spellings.strings import Bare
-from stages.parse.types import Types
 
 
 def _open(name: str) -> str:
@@ -58,10 +56,6 @@ _TABLE: Final = ElementTable(
 )
 
 
-def _read(raw: str, types: Types) -> str:
-    return json_text(raw.strip()) or f'"{quoted(raw)}"'
-
-
 def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;")
 
@@ -79,7 +73,7 @@ _SPELLING: Final = Spelling(
         '" type="string"<|sep|>',
         Bare(until=(_close("argument"),), without=_MARKERS),
         name=("<", '"', "\n"),
-        read=_read,
+        read=json_or_string,
         kinds={kind: f'" type="{kind}"<|sep|>' for kind in _KINDS},
         encode=_attribute,
         inside=_MARKERS,

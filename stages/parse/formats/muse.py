@@ -24,8 +24,9 @@ from stages.parse.engines.elements import Elements, ElementTable
 from stages.parse.format import Body, Calls, Channels, Field, Format
 from stages.parse.site import Site
 from stages.parse.spelling import NAME, Spelling, Spoken
-from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.pairs import Pairs, json_or_string
 from stages.parse.spellings.strings import Bare
+from stages.parse.types import ANY, Types, coerce
 
 _ENDERS: Final = ("<|eom|>", "<|eot|>")
 _TABLE: Final = ElementTable(
@@ -78,9 +79,24 @@ _HEAD: Final = (
 _PAIRS: Final = Pairs(
     '<atem:parameter name="',
     '">',
-    Bare(until=("</atem:parameter>\n",), without=("</atem:parameter>", "<|start|>", *_ENDERS)),
+    Bare(
+        until=("</atem:parameter>\n",),
+        without=(*_TABLE.tags(), *_TABLE.outside),
+        unlike=(r'\s*"(?s:.*)',),  # JSON's strings are read as that
+    ),
+    inside=(*_TABLE.tags(), *_TABLE.outside),
 )
-_SPELLING: Final = Spelling(_HEAD, between="<|eom|><|start|>assistant", arguments=_PAIRS)
+
+
+def _known(raw: str, types: Types) -> str:
+    return json_or_string(raw, types) if types is ANY else coerce(raw, types)
+
+
+def _spelling(untyped: Literal["unlisted", "all"]) -> Spelling:
+    pairs = replace(_PAIRS, untyped=untyped, read=_known if untyped == "unlisted" else json_or_string)
+    return Spelling(_HEAD, between="<|eom|><|start|>assistant", arguments=pairs)
+
+
 _SUMMARY: Final = "messages to=self, to=user and to tools; <atem:invoke> calls"
 MUSE: Final = Format(
     name="muse",
@@ -91,7 +107,7 @@ MUSE: Final = Format(
     models=("Muse Spark",),
     calls=Calls(openers=(), engine=partial(_engine, untyped="known"), literals=_TABLE.literals()),
     channels=_CHANNELS,
-    spellings=(_SPELLING,),
+    spellings=(_spelling("unlisted"),),
 )
 MUSE_GLIMMER: Final = replace(
     MUSE,
@@ -100,4 +116,5 @@ MUSE_GLIMMER: Final = replace(
     models=("Muse Glimmer",),
     calls=Calls(openers=(), engine=partial(_engine, untyped="json"), literals=_TABLE.literals()),
     channels=replace(_CHANNELS, read=partial(read, alone=Body("content"))),
+    spellings=(_spelling("all"),),
 )

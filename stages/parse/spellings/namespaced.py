@@ -45,7 +45,7 @@ def elements(table: NestedXml) -> Spelling:
     ns = table.namespace
     return Spelling(
         (f'{ns}<invoke name="', '">', f"{ns}</invoke>\n"), opens=f"{ns}<{table.block}>\n",
-        closes=f"{ns}</{table.block}>", arguments=_Elements(ns), name=_NAME, known=True,
+        closes=f"{ns}</{table.block}>", arguments=_Elements(ns), name=_NAME,
     )  # fmt: skip
 
 

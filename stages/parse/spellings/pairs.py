@@ -9,9 +9,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled, String
+from stages import grammar as gr
+from stages.grammar import Json, Members, OneOf, Row, Rule, Spelled, String
+from stages.parse.literals import json_text
+from stages.parse.literals import quoted as as_string
 from stages.parse.spellings.leaves import LIMITS, Way, free_number, kinds, values, ways, words
 from stages.parse.spellings.shape import Reader, Schema, Shape, refuse
 from stages.parse.spellings.strings import Bare, quoted, whole
@@ -30,6 +33,12 @@ _WORDS: Final[Mapping[Any, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+def json_or_string(raw: str, types: Types) -> str:
+    """``Pairs.read`` of formats that ask no schema."""
+    del types
+    return json_text(raw.strip()) or f'"{as_string(raw)}"'
+
+
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """``before``, ``middle``: around a name; ``bare``: how strings are written, up to the end of the pair, which other
@@ -39,7 +48,8 @@ class Pairs:
     ``kinds``: where a pair says what its value is: the kind → what then stands for ``middle``. ``encode``: a name as it
     is written. ``taken``: names that are something else, unless they are listed. ``once``: no name comes twice.
     ``listed``: members that are not listed are not read. ``quotes``: another way to write a value: what stands before
-    it, and how it is written then. ``inside``: what JSON does not have in its strings.
+    it, and how it is written then. ``inside``: what JSON does not have in its strings. ``untyped``: of which members
+    the reader does not ask the schema, but takes them for any JSON that they read as.
     """
 
     before: str
@@ -55,6 +65,7 @@ class Pairs:
     listed: bool = False
     quotes: tuple[str, Bare] | None = None
     inside: tuple[str, ...] = ()
+    untyped: Literal["none", "unlisted", "all"] = "none"
 
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
@@ -96,15 +107,15 @@ class Pairs:
         before = self.before if plain and alone else ""
         heads = [
             # A name of other characters is letters, whatever token they are too.
-            Row((Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), _one_of(ways)))
+            Row((gr.Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), _one_of(ways)))
             for middle, ways in values.items()
         ]  # fmt: skip
-        return _one_of(heads) if before else Row((Literal(self.before), _one_of(heads)))
+        return _one_of(heads) if before else Row((gr.Literal(self.before), _one_of(heads)))
 
     def _others(self, reader: Reader, shape: Shape) -> Rule | None:
         """Members that are not listed."""
         assert shape.others is not None
-        values = Values(self, reader, shape.others, reader.unlisted).ways()
+        values = Values(self, reader, shape.others, reader.unlisted if self.untyped == "none" else ANY).ways()
         if not values:
             return None
         names = sorted({*reader.parameters.keys, *(member.name for member in shape.members), *self.taken})
@@ -115,7 +126,7 @@ class Pairs:
             Row((String((middle,), patterns, 1, _FREE, self.name, tuple(unlike)), _one_of(ways)))
             for middle, ways in values.items()
         ]  # fmt: skip
-        return Row((Literal(self.before), _one_of(heads)))
+        return Row((gr.Literal(self.before), _one_of(heads)))
 
 
 class Values:
@@ -125,7 +136,7 @@ class Values:
         self._pairs = pairs
         self._reader = reader
         self._schema = schema
-        self._types = ANY if pairs.kinds else types
+        self._types = ANY if pairs.kinds or pairs.untyped == "all" else types
         self._listed = frozenset(value for value in self._types.enum or () if isinstance(value, str))
         self._found: dict[str, list[Rule]] = {}
 
@@ -174,7 +185,7 @@ class Values:
             self.add("string", pairs.bare.string(way, param, taken))
             if pairs.quotes is not None:
                 opener, bare = pairs.quotes
-                self.add("string", Row((Literal(opener), bare.string(way, param, taken))))
+                self.add("string", Row((gr.Literal(opener), bare.string(way, param, taken))))
             return
         self._reader.spend(len(listed))
         texts = [value for value in listed if isinstance(value, str) and self._is_read(value, value)]
@@ -216,10 +227,12 @@ class Values:
         pairs, param = self._pairs, self._reader.param
         nested = kind in ("object", "array")
         value = Json(schema, param, without=pairs.inside if nested else ())
-        self.add(kind, Row((value, Literal(pairs.bare.until[0]))))
+        self.add(kind, Row((value, gr.Literal(pairs.bare.until[0]))))
         if nested and pairs.quotes is not None:
             opener, bare = pairs.quotes
-            self.add(kind, Row((Literal(opener), Json(schema, param, without=bare.without), Literal(bare.until[0]))))
+            self.add(
+                kind, Row((gr.Literal(opener), Json(schema, param, without=bare.without), gr.Literal(bare.until[0])))
+            )
 
 
 def _one_of(ways: Sequence[Rule]) -> Rule:

@@ -53,7 +53,7 @@ def group(tags: KvTags) -> Spelling:
     once = replace(plain.arguments, once=True)
     typed = replace(once, kinds={kind: f"{before}{kind}{behind}" for kind in _KINDS})
     objects = Spelling((f'{tags.call[0]}{{"name": "', '", "arguments": ', f"}}{tags.call[1]}"), arguments=_once)
-    return replace(plain, arguments=once, also=(replace(plain, arguments=typed), objects), known=True)
+    return replace(plain, arguments=once, also=(replace(plain, arguments=typed), objects))
 
 
 def _bare(tags: KvTags, line: str) -> Bare:
