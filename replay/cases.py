@@ -18,8 +18,7 @@ from replay.resolve import Parser, resolve
 from stages.events import FinishReason, Semantic, TokensInput
 from stages.message import Message
 from stages.opening import Ask, Opening, TokenizerFacts
-from stages.protocols.openai_chat.decode import ask_of
-from stages.protocols.openai_chat.request import AllowedChoice, ChatRequest, FunctionSpec, NamedChoice, ToolSpec
+from stages.protocols.openai_chat import AllowedChoice, ChatRequest, FunctionSpec, NamedChoice, ToolSpec, ask_of
 
 Calls: TypeAlias = Literal["incremental", "whole"]
 

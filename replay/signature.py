@@ -168,13 +168,13 @@ def _worst(
     if first.worst is None or not finding.differences:
         return first
     if first.track == "upstream":
-        return _of_upstream(session, worst_of(finding.differences), first)
+        return _of_upstream(worst_of(finding.differences), first)
     if recorded is None or replayed is None:
         return first
     return place_of_worst(session.inputs, recorded, replayed, finding.differences, first)
 
 
-def _of_upstream(session: Session, item: Difference, first: Divergence) -> Divergence:
+def _of_upstream(item: Difference, first: Divergence) -> Divergence:
     """The place of a difference to another server's message, which says itself where it is."""
     if item.place == first.detail and item.choice == first.choice:
         return first

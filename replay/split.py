@@ -50,6 +50,8 @@ _SPELLED = {
     name: re.compile(re.sub(r":[A-Z]+", lambda part: ":" + (_SEED if part[0] == ":SEED" else _COUNT), name) + r"\Z")
     for name in SPLITS
 }
+_PIECE = 4
+"""Characters."""
 _LIKE_MARKER = re.compile(r"<\|?[^\s<>]{1,64}>|\[/?[A-Z_]{2,32}\]")
 """What markers look like, for text of unknown vocabulary."""
 
@@ -152,22 +154,22 @@ def _steps(inputs: Iterable[Input]) -> Histogram:
     return tuple(sorted(counts.items()))
 
 
-def pieces(text: str, tokenizer: TokenizerFacts = TokenizerFacts(), size: int = 4) -> list[str]:
-    """Text without ids cut as tokens might be: each marker (of the vocabulary, or by its look), and pieces of ``size``
+def pieces(text: str, tokenizer: TokenizerFacts = TokenizerFacts()) -> list[str]:
+    """Text without ids cut as tokens might be: each marker (of the vocabulary, or by its look), and pieces of a few
     characters between them."""
     known = sorted({*tokenizer.special, *tokenizer.added}, key=len, reverse=True)
     pattern = re.compile("|".join([re.escape(marker) for marker in known if marker] + [_LIKE_MARKER.pattern]))
     found: list[str] = []
     at = 0
     for match in pattern.finditer(text):
-        found += _every(text[at : match.start()], size)
+        found += _cut(text[at : match.start()])
         found.append(match.group())
         at = match.end()
-    return found + _every(text[at:], size)
+    return found + _cut(text[at:])
 
 
-def _every(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+def _cut(text: str) -> list[str]:
+    return [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
 
 
 def characters(event: TokensInput) -> list[TokensInput]:

@@ -11,7 +11,6 @@ import msgspec
 from stages.opening import Opening
 
 In = TypeVar("In")
-Mid = TypeVar("Mid")
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_inv = TypeVar("Out_inv")

@@ -25,8 +25,7 @@ from stages import catalog
 from stages.events import CallStart, FinishReason, TokensInput
 from stages.message import Message
 from stages.opening import Opening, Tool
-from stages.protocols.openai_chat.decode import ask_of
-from stages.protocols.openai_chat.request import ChatRequest, ToolSpec
+from stages.protocols.openai_chat import ChatRequest, ToolSpec, ask_of
 
 LARGEST = 4 << 20
 """Bytes of a text."""

@@ -81,8 +81,8 @@ class Process:
                 selector.register(stdin, selectors.EVENT_WRITE)
             while True:
                 left = until - time.monotonic()
-                ready = [key.fileobj for key, _ in selector.select(min(left, _LOOK))] if left > 0 else []
-                if left <= 0:
+                ready = [key.fileobj for key, _ in selector.select(max(0.0, min(left, _LOOK)))]
+                if left <= 0 and stdout not in ready:  # else it may be that nobody here looked in time
                     raise Timeout(late + self._quoted())
                 if not ready and not self.alive:
                     raise self._dead()  # whom it started may keep its output open

@@ -141,11 +141,6 @@ class Pool:
             each.close()
         self._workers.clear()
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Of the workers that live."""
-        return tuple(each.pid for each in self._workers)
-
     def run(self, batches: Iterator[Batch]) -> Generator[Item]:
         """What comes of the batches, as it comes. Raises ReplayError where no worker can run the plan."""
         while True:

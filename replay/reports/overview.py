@@ -118,11 +118,9 @@ def _pair(console: Console, seen: Survey) -> None:
         print_indented(console, Text(printable(f"  {shown}")))
 
 
-def _table(*columns: tuple[str, str], plain: bool, title: str = "") -> Table:
+def _table(*columns: tuple[str, str], plain: bool) -> Table:
     """A table; each column with its name and how it is justified."""
-    table = Table(
-        box=ASCII2 if plain else SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", expand=False
-    )
+    table = Table(box=ASCII2 if plain else SIMPLE_HEAD, expand=False)
     for name, justify in columns:
         table.add_column(Text(printable(name)), justify="right" if justify == "right" else "left", overflow="fold")
     return table

@@ -69,11 +69,11 @@ class Block:
         self.writer.literal(found)
         self.engine.begin(opener, guarded)
 
-    def enter(self, opener: str = "") -> None:
+    def enter(self) -> None:
         """A block without an opener of its own, in a region that has begun."""
         self.bare = self._guarded = False
         self._space = 0
-        self.engine.begin(opener, False)
+        self.engine.begin("", False)
 
     def end(self) -> None:
         """The block has ended."""

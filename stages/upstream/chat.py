@@ -21,7 +21,7 @@ from stages.events import ErrorInput, Input, TokensInput
 from stages.upstream.entries import Entries, joined
 from stages.upstream.machine import ChoiceState, Inputs, InputsState
 from stages.upstream.openai import OpenAiMachine, Usage
-from stages.upstream.wire import Event, Number, read
+from stages.upstream.wire import Event, Number
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -45,34 +45,16 @@ class Chunk(Event, frozen=True, gc=False):
 UNTOLD: Final = ErrorInput(
     "engine", "The upstream answered without the token ids that it was asked for.", "upstream_untold"
 )
-_CHUNK: Final = msgspec.json.Decoder(Chunk)
 
 
 class ChatInputs(OpenAiMachine):
     """The machine."""
 
-    def _event(self, data: bytes, whole: bool, out: list[Input]) -> None:
-        chunk = read(Chunk, _CHUNK, data)
-        if isinstance(chunk, ErrorInput):
-            self._fail(chunk, out)
-            return
-        choices, usage = chunk.choices, chunk.usage
-        if choices and self._state.prompt < 0:
-            ids = chunk.prompt_token_ids or ()
-            self._begin(ids, len(ids) or (usage.prompt_tokens if usage else 0), 0, out)
-        for place, choice in enumerate(choices):
-            index = place if choice.index is None else choice.index
-            state = self._choice(index)
-            if state is None:
-                continue
-            if choice.token_ids:
-                self._tokens(index, state, choice.token_ids, choice.logprobs, out)
-            if usage is not None and len(choices) == 1:
-                self._running_usage(state, usage)
-            if choice.finish_reason and not self._finished(index, state, choice, out):
-                return
-        if usage is not None and (whole or not choices):
-            self._whole_usage(usage)
+    chunk = Chunk
+    decoder = msgspec.json.Decoder(Chunk)
+
+    def _prompt_ids(self, chunk: Chunk) -> tuple[int, ...] | None:
+        return chunk.prompt_token_ids
 
     def _finished(self, index: int, state: ChoiceState, choice: Choice, out: list[Input]) -> bool:
         if self._parsed and not state.ids and not isinstance(choice.stop_reason, str):
@@ -81,9 +63,10 @@ class ChatInputs(OpenAiMachine):
             return False
         return self._finish(index, state, choice.finish_reason or "", choice.stop_reason, out)
 
-    def _tokens(
-        self, index: int, state: ChoiceState, ids: tuple[int, ...], said: Entries | None, out: list[Input]
-    ) -> None:
+    def _tokens(self, index: int, state: ChoiceState, choice: Choice, out: list[Input]) -> None:
+        ids, said = choice.token_ids, choice.logprobs
+        if not ids:
+            return
         state.ids += len(ids)
         logprobs = () if said is None else joined(ids, (*(said.content or ()), *(said.refusal or ())))
         out.append(TokensInput(index, ids, (), "", logprobs))

@@ -20,11 +20,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from stages.events import ErrorInput, Input, TokenLogprob, TokensInput, TopLogprob
+from stages.events import Input, TokenLogprob, TokensInput, TopLogprob
 from stages.upstream.entries import UNKNOWN, Entry, joined, number_of, sorted_top
 from stages.upstream.machine import ChoiceState, Inputs, InputsState
 from stages.upstream.openai import OpenAiMachine, Usage
-from stages.upstream.wire import Event, Number, read
+from stages.upstream.wire import Event, Number
 
 
 class Logprobs(msgspec.Struct, frozen=True, gc=False):
@@ -56,33 +56,14 @@ class Chunk(Event, frozen=True, gc=False):
     usage: Usage | None = None
 
 
-_CHUNK: Final = msgspec.json.Decoder(Chunk)
-
-
 class CompletionsInputs(OpenAiMachine):
     """The machine."""
 
-    def _event(self, data: bytes, whole: bool, out: list[Input]) -> None:
-        chunk = read(Chunk, _CHUNK, data)
-        if isinstance(chunk, ErrorInput):
-            self._fail(chunk, out)
-            return
-        choices, usage = chunk.choices, chunk.usage
-        if choices and self._state.prompt < 0:
-            ids = choices[0].prompt_token_ids or ()
-            self._begin(ids, len(ids) or (usage.prompt_tokens if usage else 0), 0, out)
-        for place, choice in enumerate(choices):
-            index = place if choice.index is None else choice.index
-            state = self._choice(index)
-            if state is None:
-                continue
-            self._tokens(index, state, choice, out)
-            if usage is not None and len(choices) == 1:
-                self._running_usage(state, usage)
-            if choice.finish_reason and not self._finished(index, state, choice, out):
-                return
-        if usage is not None and (whole or not choices):
-            self._whole_usage(usage)
+    chunk = Chunk
+    decoder = msgspec.json.Decoder(Chunk)
+
+    def _prompt_ids(self, chunk: Chunk) -> tuple[int, ...] | None:
+        return chunk.choices[0].prompt_token_ids
 
     def _tokens(self, index: int, state: ChoiceState, choice: Choice, out: list[Input]) -> None:
         ids, text, said = choice.token_ids or (), choice.text or "", choice.logprobs

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from stages.events import ErrorChunk, ErrorInput, Input, TokenLogprob, TokensInput, TopLogprob
-from stages.protocols.openai_chat.chunks import failure_of
+from stages.protocols.openai_chat import failure_of
 from stages.upstream.entries import UNKNOWN, number_of, sorted_top
 from stages.upstream.machine import ChoiceState, Inputs, InputsMachine, InputsState
 from stages.upstream.wire import Count, Event, Number, as_input, read

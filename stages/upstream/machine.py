@@ -33,7 +33,7 @@ from stages.events import (
     UsageInput,
 )
 from stages.opening import Opening
-from stages.protocols.openai_chat.semantic import broken, ending
+from stages.protocols.openai_chat import broken, ending
 from stages.protocols.telling import TRUNCATED
 from stages.stage import Machine
 from stages.upstream.wire import DONE, as_input, payload, refusal

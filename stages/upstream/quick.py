@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from stages.protocols.openai_chat import ChatChunk
-from stages.protocols.openai_chat.chunks import ChunkChoice, Delta, FunctionDelta, ToolCallDelta
+from stages.protocols.openai_chat import ChatChunk, ChunkChoice, Delta, FunctionDelta, ToolCallDelta
 
 _TEXT: Final = frozenset((str, type(None)))
 _MOST: Final = 1 << 63

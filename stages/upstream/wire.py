@@ -14,8 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from stages.events import ErrorChunk, ErrorInput, Failure
 from stages.protocols.lenient import as_list, as_object, as_objects, as_text, is_int, value_of
-from stages.protocols.openai_chat.chunks import failure_of
-from stages.protocols.openai_chat.foreign import MALFORMED, chunk_of
+from stages.protocols.openai_chat import MALFORMED, chunk_of, failure_of
 from stages.sse import SseDecoder
 
 DONE: Final = b"[DONE]"

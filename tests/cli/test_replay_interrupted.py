@@ -27,19 +27,23 @@ FREE, HELD = 30, 4
 
 @contextmanager
 def replaying(folder: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
-    """The command in a process group of its own, with Python's path to the tree."""
-    env = {**os.environ, GATE: str(folder / "gate"), "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "COLUMNS": "200"}
+    """The command in a process group of its own, with Python's path to the tree, and a folder of temporary files."""
+    env = {**os.environ, GATE: str(folder / "gate"), "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     command = [sys.executable, "-m", "pipeline.cli", "replay", *arguments]
-    process = subprocess.Popen(
-        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=_hangs_up,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    # Its name is short, as a socket's must be, wherever the tests keep theirs. Who is killed leaves things there.
+    with tempfile.TemporaryDirectory(prefix="ph-", ignore_cleanup_errors=True) as temporary:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**env, "TMPDIR": temporary}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True, preexec_fn=_hangs_up,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        if process.returncode != -signal.SIGKILL:
+            assert os.listdir(temporary) == []
 
 
 def _hangs_up() -> None:
@@ -93,26 +97,25 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path, source: str, jobs: str, sent
 
 
 @pytest.mark.slow
-def test_without_a_file_the_results_are_kept_in_one(source: str) -> None:
-    # The name of the folder of temporary files is short, as a socket's must be.
-    with tempfile.TemporaryDirectory(prefix="ph-") as name:
-        folder = Path(name)
-        with replaying(folder, source, "--parser", WAITS, "--jobs", "2") as process:
-            until = time.monotonic() + 120
-            while time.monotonic() < until and not any(path.stat().st_size > 5000 for path in folder.glob("*.jsonl")):
-                time.sleep(0.02)
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
-        assert process.returncode == 130, err
-        [kept] = folder.glob("playhead-replay-2*.jsonl")
-        assert list(folder.iterdir()) == [kept]
-        command = shlex.split(err.strip().splitlines()[-1])
-        assert command[-2:] == ["--resume", kept.name]
-        (folder / "gate").touch()
-        with replaying(folder, *command[2:]) as process:
-            out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        assert f"{FREE + HELD} sessions" in out
+def test_without_a_file_the_results_are_kept_in_one(tmp_path: Path, source: str) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    with replaying(folder, source, "--parser", WAITS, "--jobs", "2") as process:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not any(path.stat().st_size > 5000 for path in folder.glob("*.jsonl")):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    [kept] = folder.glob("playhead-replay-2*.jsonl")
+    assert list(folder.iterdir()) == [kept]
+    command = shlex.split(err.strip().splitlines()[-1])
+    assert command[-2:] == ["--resume", kept.name]
+    (folder / "gate").touch()
+    with replaying(folder, *command[2:]) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert f"{FREE + HELD} sessions" in out
 
 
 @pytest.mark.slow

@@ -29,6 +29,15 @@ def make(name: str, facts: dict[str, Any]) -> Adapter:
     return Adapter(name, facts)
 
 
+def _spoil(how: str, when: str) -> None:
+    """End the process, or stop it, once the file is there."""
+    while not os.path.exists(when):
+        time.sleep(0.01)
+    if how == "ends":
+        os._exit(5)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 class _Speechless(Exception):
     def __str__(self) -> str:
         raise ValueError
@@ -138,14 +147,13 @@ class Adapter:
         return self.echo(session)
 
     def leaves_later(self, session: dict[str, Any]) -> Any:
-        """It answers with its process id, and spoils the process for the next session."""
+        """It answers with its process id, and spoils the process for the next session: at once, or when the file is
+        there that the request names."""
         later = session["request"].get("later")
-        if later == "ends":
-            threading.Timer(0.2, os._exit, (5,)).start()
-        elif later == "closes":
+        if later == "closes":
             os.closerange(0, 64)  # its answer cannot be written, either
-        elif later == "stops":
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        elif later in ("ends", "stops"):
+            threading.Thread(target=_spoil, args=(later, session["request"]["when"]), daemon=True).start()
         elif self.spoilt:
             self.slow(session)
         self.spoilt = later == "hangs"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from tests.house.readme_commands import ELSEWHERE, EXITS, PRINTS, SERVER
 from tests.support.make import environment
+from tests.support.server import reserved
 from tests.support.tree import ROOT
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -59,14 +59,17 @@ class Served(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """SERVER on a free port. The environment that runs the tests stands in for ``.venv``."""
+def port() -> Iterator[int]:
+    with reserved() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Served]:
+    """SERVER on a port of its own. The environment that runs the tests stands in for ``.venv``."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / ".venv").symlink_to(sys.prefix, target_is_directory=True)
     (folder / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     # The tests run, so what they need is installed: make takes that for granted (-o).
     command = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -29,6 +27,7 @@ from stages.events import (
     TokensInput,
 )
 from stages.opening import TokenizerFacts
+from tests.support.cpu import seconds
 from tests.support.replay import SAID, opening, record, tokens, track, whole
 
 NOWHERE = (0, 0)
@@ -214,26 +213,17 @@ def test_long_texts_are_cut_around_the_difference() -> None:
     assert len(row.left[0].text) < 200
 
 
-def seconds(size: int) -> float:
+def cost(size: int) -> float:
     words = [f"{at} " for at in range(size)]
     left = track(*((at, Content(0, word, NOWHERE)) for at, word in enumerate(words)))
     right = track(*((at, Content(at % 3, word, NOWHERE)) for at, word in enumerate(words)))
     given = inputs(*words)
-    best = float("inf")
-    gc.disable()  # how long it takes depends on all that the other tests hold
-    try:
-        for _ in range(3):
-            began = time.process_time()
-            align(given, left, right)
-            best = min(best, time.process_time() - began)
-    finally:
-        gc.enable()
-    return best
+    return seconds(lambda: align(given, left, right))
 
 
 def test_it_is_linear() -> None:
     """8 times the steps take 8 times the time, not 64 times."""
-    assert seconds(40_000) < 24 * seconds(5_000)
+    assert cost(40_000) < 24 * cost(5_000)
 
 
 @pytest.mark.parametrize("splits", [("recorded",), ("recorded", "one")])

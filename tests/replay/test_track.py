@@ -102,11 +102,15 @@ def test_nothing_of_a_session_waits_for_the_collector(tmp_path: Path, depth: Dep
         return replayer.replay(store.load(replay_opening().session, lazy=True)).verdict
 
     assert replayed() == "same"
-    gc.collect()
     gc.disable()
+    left: list[int] = []
     try:
-        assert replayed() == "same"
-        assert gc.collect() == 0
+        for _ in range(3):
+            gc.collect()
+            assert replayed() == "same"
+            left.append(gc.collect())
     finally:
         gc.enable()
         store.close()
+    # Whatever other threads leave meanwhile: those of the store, and of what runs the tests.
+    assert min(left) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from stages.events import Head
 from store import open_store
 from store.api import Trace
 from tests.support.server import PATIENCE, Running, eventually, serve
+
+_BEGUN = re.compile(r"^playhead_sessions_recorded_total (\S+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -74,7 +77,18 @@ def received(client: socket.socket) -> Got:
 
 
 def ended(running: Running) -> int:
-    """How many sessions of its store have ended, as far as it has been told."""
+    """How many sessions of its store have ended, once all have that were begun: the record of an answer that a test has
+    read to its end comes to its own a moment later."""
+
+    def all_of_them() -> int | None:
+        [begun] = _BEGUN.findall(running.http.get("/metrics").text)
+        count = _ended(running)
+        return count if count == int(float(begun)) else None
+
+    return eventually(all_of_them)
+
+
+def _ended(running: Running) -> int:
     return sum(info.state != "open" for info in running.sessions()) if running.store.exists() else 0
 
 
@@ -82,7 +96,7 @@ def latest(running: Running, count: int) -> Trace:
     """The newest session of its store, once ``count`` have ended."""
 
     def found() -> Trace | None:
-        if ended(running) < count:
+        if _ended(running) < count:
             return None
         store = open_store(str(running.store), create=False)
         try:

@@ -4,8 +4,9 @@ what a client has of a stream."""
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Self
 
 import anyio
@@ -16,9 +17,10 @@ from pipeline.engines.scripted import ScriptedEngine
 from pipeline.http.app import Server
 from stages.catalog import PROTOCOLS
 from stages.events import Block, Input
-from store.api import Trace
+from store import open_store
+from store.api import EventStore, SessionNotFound, Trace
 from tests.support.asgi import Exchange
-from tests.support.server import PATIENCE
+from tests.support.server import PATIENCE, Running, eventually
 
 ASKED: dict[str, dict[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "Hello"}]},
@@ -49,6 +51,20 @@ def events(body: bytes) -> list[bytes]:
 def served(trace: Trace) -> list[bytes]:
     """The events of the response that was recorded."""
     return [frame.data for frame in trace.events("served", "frame") if isinstance(frame, Block)]
+
+
+def until_stored(running: Running, names: Iterable[str], count: int) -> None:
+    """So many events of each of these responses are in the server's store. A client may be ahead of it."""
+    store = open_store(str(running.store), create=False)
+    for name in names:
+        eventually(partial(_has, store, name[-32:], count))
+    store.close()
+
+
+def _has(store: EventStore, session: str, count: int) -> bool | None:
+    with suppress(SessionNotFound):
+        return len(served(store.load(session))) >= count or None
+    return None
 
 
 class Stepping:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import anthropic
 
 from tests.support.answers import CALLS, MOON, TIDE, Way
-from tests.support.server import PATIENCE, Running
+from tests.support.server import Running
 
 Protocol: TypeAlias = Literal["completions", "responses", "messages"]
 End: TypeAlias = Literal["turn", "stop string", "length", "calls"]
@@ -136,7 +136,7 @@ def _tools(protocol: Protocol, single: bool) -> dict[str, Any]:
 
 def claude(server: Running) -> anthropic.Anthropic:
     """Anthropic's SDK; errors are not tried again."""
-    return anthropic.Anthropic(base_url=server.address, api_key="sk-none", max_retries=0, timeout=PATIENCE)
+    return anthropic.Anthropic(base_url=server.address, api_key="sk-none", max_retries=0, timeout=server.patience)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def asking(server: Running, protocol: Protocol) -> Generator[Any]:
 @asynccontextmanager
 async def asking_async(server: Running, protocol: Protocol) -> AsyncGenerator[Any]:
     """The same, async."""
-    quick = anthropic.AsyncAnthropic(base_url=server.address, api_key="sk-none", max_retries=0, timeout=PATIENCE)
+    quick = anthropic.AsyncAnthropic(base_url=server.address, api_key="sk-none", max_retries=0, timeout=server.patience)
     async with quick if protocol == "messages" else server.async_client() as client:
         yield getattr(client, protocol)
 

@@ -29,11 +29,15 @@ MESSAGES: list[Any] = [{"role": "user", "content": "When is high tide?"}]
 ADDRESS = re.compile(r"serves (\S+) at (http://127\.0\.0\.1:\d+) ")
 PATIENCE = 20.0
 """Seconds within which anything happens, on a busy machine too."""
+MODEL_PATIENCE = 300.0
+"""Seconds within which a real model has answered, on a busy machine too."""
+IDLE_PATIENCE = 300.0
+"""Seconds within which it is done what has the lowest priority: nothing of it is, as long as others want to run."""
 
 
-def eventually(look: Callable[[], T | None]) -> T:
+def eventually(look: Callable[[], T | None], patience: float = PATIENCE) -> T:
     """What ``look`` gives once it gives something: for what another process does in its own time."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while True:
         found = look()
         if found is not None:
@@ -42,26 +46,42 @@ def eventually(look: Callable[[], T | None]) -> T:
         time.sleep(0.01)
 
 
-class Running:
-    """A server that answers. ``said``: what it printed until then."""
+@contextmanager
+def reserved() -> Generator[int]:
+    """A port that nobody else on this machine is given while the block runs, for servers that are to listen there."""
+    with socket.socket() as held:
+        # As a server binds: both may then have it, as long as only one listens.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        yield port
 
-    def __init__(self, process: subprocess.Popen[str], said: str, store: Path, log: Path) -> None:
+
+class Running:
+    """A server that answers. ``said``: what it printed until then; ``patience``: seconds that a client waits for it."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], said: str, store: Path, log: Path, patience: float = PATIENCE
+    ) -> None:
         self.process = process
         self.said = said
         self.store = store
         self.log = log
+        self.patience = patience
         found = ADDRESS.search(said)
         assert found is not None, said
         self.model, self.address = found.groups()
-        self.http = httpx2.Client(base_url=self.address, timeout=PATIENCE)
+        self.http = httpx2.Client(base_url=self.address, timeout=patience)
 
     def client(self) -> openai.OpenAI:
         """The official SDK; errors are not tried again."""
-        return openai.OpenAI(base_url=f"{self.address}/v1", api_key="sk-none", max_retries=0, timeout=PATIENCE)
+        return openai.OpenAI(base_url=f"{self.address}/v1", api_key="sk-none", max_retries=0, timeout=self.patience)
 
     def async_client(self) -> openai.AsyncOpenAI:
         """The same, async."""
-        return openai.AsyncOpenAI(base_url=f"{self.address}/v1", api_key="sk-none", max_retries=0, timeout=PATIENCE)
+        return openai.AsyncOpenAI(
+            base_url=f"{self.address}/v1", api_key="sk-none", max_retries=0, timeout=self.patience
+        )
 
     def create(self, client: openai.OpenAI | openai.AsyncOpenAI, **fields: Any) -> Any:
         """``client.chat.completions.create`` with the model and a question. The SDK's own types want every field by
@@ -198,7 +218,8 @@ def serve(
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         try:
-            running = Running(process, _said(process, folder), store, folder / "server.log")
+            patience = MODEL_PATIENCE if engine == "hf" else PATIENCE
+            running = Running(process, _said(process, folder), store, folder / "server.log", patience)
             with running.http:
                 yield running
             if process.poll() is None:

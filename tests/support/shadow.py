@@ -15,7 +15,7 @@ from pipeline.http.app import Server
 from pipeline.recorder import Record as Recording
 from store.api import EventStore, SessionInfo
 from tests.support.asgi import serving
-from tests.support.server import PATIENCE
+from tests.support.server import IDLE_PATIENCE
 
 CALL = [
     "<think>",
@@ -116,7 +116,7 @@ async def shadowed(
     async with serving(store, ScriptedEngine([[*script]]), parser="hermes", shadow=names) as server:
         server.recorder.mode = record
         async with server.shadows.running():
-            server.shadows.finish_by(anyio.current_time() + 3 * PATIENCE)
+            server.shadows.finish_by(anyio.current_time() + IDLE_PATIENCE)
             yield server
 
 

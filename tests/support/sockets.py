@@ -40,15 +40,28 @@ def memory(running: Running) -> int:
 
 
 def rested(running: Running) -> None:
-    """Wait until the server does nothing: it has used no processor time for a while."""
+    """Wait until the server does nothing: for a while all of its threads sleep, and it has used no processor time. One
+    that would run, and is not let, does not sleep."""
     until = time.monotonic() + PATIENCE
-    quiet, before = 0, -1
+    quiet, before = 0, (-1, True)
     while quiet < 6:
         assert time.monotonic() < until, "it goes on"
         time.sleep(TICK)
-        fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
-        now = int(fields[11]) + int(fields[12])
-        quiet, before = (quiet + 1 if now == before else 0), now
+        now = _busy(running)
+        quiet, before = (quiet + 1 if now == before and not now[1] else 0), now
+
+
+def _busy(running: Running) -> tuple[int, bool]:
+    """The processor time that the server has used; a thread of it does not sleep."""
+    used, awake = 0, False
+    for task in Path(f"/proc/{running.process.pid}/task").iterdir():
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue  # it has ended
+        used += int(fields[11]) + int(fields[12])
+        awake |= fields[0] != "S"
+    return used, awake
 
 
 class Reader:

@@ -19,7 +19,7 @@ from tests.support import tiny_model
 
 _ADDRESS = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
 _STARTS = 120.0
-"""Seconds that it may take to import torch and to load, on a busy machine."""
+"""Seconds that it may take to import torch and to load, and to end, on a busy machine."""
 
 
 class Upstream(NamedTuple):
@@ -45,10 +45,10 @@ def transformers_serve(folder: Path) -> Generator[Upstream]:
     ):
         try:
             where = _address(process, log)
-            assert httpx2.get(f"{where}/health").json() == {"status": "ok"}
+            assert httpx2.get(f"{where}/health", timeout=_STARTS).json() == {"status": "ok"}
             yield Upstream(where, str(model), log, process)
             process.send_signal(signal.SIGINT)
-            process.wait(20)
+            process.wait(_STARTS)
         finally:
             process.kill()
 

@@ -35,6 +35,10 @@ from tests.support.upstreams import upstream as serving
 from tests.support.validated import assert_clean
 from tests.upstream.test_translate import PAIRS, SPOKEN, Spoken
 
+IMPATIENT = "-impatient"
+"""At the end of an upstream's name: it has little time. The others have as much as a busy machine may want."""
+SILENT = ("silent", "a head and no more", "stalls")
+"""Faults that only time tells."""
 TOOLS = (Tool("tide", "", {"type": "object"}),)
 NO = (0, 0)
 MEANT: list[Input] = [
@@ -64,11 +68,12 @@ class Broken(NamedTuple):
     running: Running
     answers: list[Answer]
 
-    def ask(self, protocol: Spoken, spoken: Spoken, answer: Answer, *, stream: bool = True) -> Got:
+    def ask(self, protocol: Spoken, spoken: Spoken, answer: Answer, *, stream: bool = True, more: str = "") -> Got:
+        """``more``: of the model's name."""
         self.answers[:] = [answer]
         said = {"input": "x"} if protocol == "responses" else {"messages": [{"role": "user", "content": "x"}]}
         cap = {"max_tokens": 99} if protocol == "messages" else {}
-        body = {"model": spoken, "stream": stream, **said, **cap}
+        body = {"model": f"{spoken}{more}", "stream": stream, **said, **cap}
         return post(self.running.address, PATHS[protocol], json.dumps(body).encode())
 
 
@@ -77,10 +82,11 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broken]:
     folder: Path = tmp_path_factory.mktemp("broken")
     answers: list[Answer] = []
     with serving(lambda peer: answers[0](peer)) as server:
-        limits = "retries = 0\ntoken_timeout = 0.3\nfirst_token_timeout = 0.3\n"
+        limits = "token_timeout = 0.3\nfirst_token_timeout = 0.3\n"
         (folder / "upstreams.toml").write_text("".join(
-            f'[[upstream]]\nname = "{spoken}"\nurl = "{server.url}"\nmodels = ["{spoken}"]\n'
-            f'protocols = ["{spoken}"]\n{limits}' for spoken in SPOKEN
+            f'[[upstream]]\nname = "{spoken}{more}"\nurl = "{server.url}"\nmodels = ["{spoken}{more}"]\n'
+            f'protocols = ["{spoken}"]\nretries = 0\n{limits if more else ""}'
+            for spoken in SPOKEN for more in ("", IMPATIENT)
         ))  # fmt: skip
         with proxied(folder, str(folder / "upstreams.toml")) as running:
             yield Broken(running, answers)
@@ -182,7 +188,8 @@ def faults(spoken: Spoken) -> dict[str, Answer]:
 def test_the_client_gets_an_error_of_its_own(
     broken: Broken, fault: str, protocol: Spoken, spoken: Spoken, stream: bool
 ) -> None:
-    got = broken.ask(protocol, spoken, faults(spoken)[fault], stream=stream)
+    more = IMPATIENT if fault in SILENT else ""
+    got = broken.ask(protocol, spoken, faults(spoken)[fault], stream=stream, more=more)
     error = error_of(protocol, got)
     assert stream or got.status != 200
     if fault in ("an error in its protocol", "nothing but an error"):

@@ -201,7 +201,8 @@ async def test_silence_is_a_fault_and_ends_the_connection(answer: Answer, code: 
             await gone(server)
             assert one.busy == 0
     assert (fault.code, fault.kind, fault.away, came) == (code, "timeout", False, read)
-    assert 0.2 <= took < 10
+    # Event loops count in milliseconds, and the other limit is a minute.
+    assert 0.1 < took < 30
     assert "0.2 seconds" in fault.message
 
 
@@ -228,7 +229,8 @@ async def test_the_readers_own_pauses_are_not_the_upstreams() -> None:
             await anyio.sleep(0.4)
             with pytest.raises(UpstreamFault):
                 await exchange.read()
-            assert time.monotonic() - before >= 0.6
+            # Not what was left of it, nor nothing; event loops count in milliseconds.
+            assert time.monotonic() - before > 0.5
 
 
 async def test_a_slow_request_does_not_use_up_the_time_for_the_answer() -> None:

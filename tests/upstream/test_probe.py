@@ -14,7 +14,7 @@ import pytest
 from pipeline.engines.prompt import short_hash
 from pipeline.upstream import probe
 from pipeline.upstream.pool import Pool
-from pipeline.upstream.probe import Known
+from pipeline.upstream.probe import Known, Prober
 from pipeline.upstream.settings import UpstreamSettings
 from stages.opening import EngineFacts
 from tests.support.server import serve
@@ -239,13 +239,21 @@ async def test_nonsense_in_place_of_facts_is_no_fact(junk: bytes) -> None:
 
 async def test_who_does_not_tell_in_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "QUICK", 0.1)
-    release = threading.Event()
+    release, quick = threading.Event(), ("/props", "/version")
+    whole: Any = vars(Prober)["_whole"]
+
+    async def patiently(self: Prober, method: str, path: str, *rest: Any) -> Any:
+        """The others have all the time that they need, on a busy machine too."""
+        with anyio.CancelScope(shield=path not in quick):
+            return await whole(self, method, path, *rest)
+
+    monkeypatch.setattr(Prober, "_whole", patiently)
 
     def never(asked: Asked) -> bytes:
         assert release.wait(PATIENCE)
         return b""
 
-    with upstream(routes(vllm(Vllm(), **{"/props": never, "/version": never}))) as server:
+    with upstream(routes(vllm(Vllm(), **dict.fromkeys(quick, never)))) as server:
         found = await known(server)
         release.set()
     assert (found.way, found.engine.kind, found.engine.versions) == ("chat", "vllm", {})
@@ -283,9 +291,24 @@ async def test_an_upstreams_own_key_is_the_probes_too() -> None:
     assert {asked.header("authorization") for asked in server.asked} == {"Bearer sk-ours"}
 
 
+class Later:
+    """anyio, at another time: ``ahead`` seconds later than it is."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def current_time(self) -> float:
+        return anyio.current_time() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(anyio, name)
+
+
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 async def test_what_cannot_be_found_out_now_is_found_out_later(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "AGAIN", (0.2, 0.2))
+    clock = Later()
+    monkeypatch.setattr(probe, "anyio", clock)
+    monkeypatch.setattr(probe, "AGAIN", (1000.0, 1000.0))
     model = Vllm()
     refusing = True
 
@@ -299,12 +322,13 @@ async def test_what_cannot_be_found_out_now_is_found_out_later(status: int, monk
             assert (found.way, found.depth) == (None, "verbatim")
             assert found.why == f"a trial was answered with status {status}"
             assert found.engine.kind == "vllm"
+            clock.ahead = 500.0
             assert await one.known([], MODEL) == found
             assert len(posts(server, CHAT)) == 1
             refusing = False
-            await anyio.sleep(0.25)
+            clock.ahead = 1001.0
             assert (await one.known([], MODEL)).way == "chat"
-            await anyio.sleep(0.25)
+            clock.ahead = 5000.0
             await one.known([], MODEL)
             assert len(posts(server, CHAT)) == 3
 

@@ -17,7 +17,7 @@ from tests.support.captures import PATHS, captures
 from tests.support.playback import Playback, playback
 from tests.support.playback_answers import How
 from tests.support.proxies import ended, latest, post, proxied
-from tests.support.server import Running, eventually
+from tests.support.server import IDLE_PATIENCE, Running, eventually
 from tests.support.vocabularies import tokenizer_folder
 
 USED = ("qwen3", "dsv31", "llama31", "kimik2")
@@ -124,7 +124,7 @@ def test_a_shadow_that_the_proxy_ran_is_the_same_again(upstream: Playback, proxy
         return dict(info.shadows) or None
 
     # The parser of the record looks at every relayed session beside it.
-    [(name, verdict)] = eventually(noted).items()
+    [(name, verdict)] = eventually(noted, IDLE_PATIENCE).items()
     assert (name, verdict) == (trace.opening.parser, "changed")
     report = run_replay([str(proxy.store)], track=f"shadow:{name}", sessions=[trace.info.session])
     assert [(one.verdict, one.layers["message"]) for one in report.sessions] == [("same", "same")]

@@ -4,32 +4,31 @@ reader of event texts (``event_of``, ``chunks_in``), and a decoder from chunks t
 Nobody outside this folder imports its modules directly.
 """
 
-from stages.protocols.openai_chat.accumulate import Accumulator, AccumulatorState, Ending
+from stages.protocols.openai_chat.accumulate import Accumulator, Ending
 from stages.protocols.openai_chat.ask import body_of
-from stages.protocols.openai_chat.back import opening_of, reencoded, semantic_of
+from stages.protocols.openai_chat.back import opening_of, reencoded, rewritten, semantic_of
 from stages.protocols.openai_chat.check import check_output
 from stages.protocols.openai_chat.chunks import (
-    TIMINGS,
     ChatChunk,
     ChatCompletion,
     Chunk,
     ChunkChoice,
-    CompletionDetails,
     CompletionUsage,
+    Delta,
+    FunctionDelta,
     LogprobEntry,
     Metrics,
-    Model,
     ModelList,
-    PromptDetails,
+    ToolCallDelta,
     error_chunk,
     failure_of,
     model_list,
     tail,
 )
 from stages.protocols.openai_chat.decode import ask_of, decode_request, unknown_fields
-from stages.protocols.openai_chat.encoder import ENCODER, ChatEncoder, ChatSnapshot, ChunkLayer
+from stages.protocols.openai_chat.encoder import ENCODER, ChunkLayer
 from stages.protocols.openai_chat.entries import entry
-from stages.protocols.openai_chat.foreign import chunk_of, chunks_in, event_of
+from stages.protocols.openai_chat.foreign import MALFORMED, chunk_of, chunks_in, event_of
 from stages.protocols.openai_chat.outward import NO_ARGUMENTS, Fields, offered, plain, stops_of, text_of, uncarried
 from stages.protocols.openai_chat.prompt import messages_of, tools_of
 from stages.protocols.openai_chat.request import (
@@ -57,16 +56,32 @@ from stages.protocols.openai_chat.request import (
     UserMessage,
 )
 from stages.protocols.openai_chat.runs import gather
-from stages.protocols.openai_chat.semantic import DECODER, OWN_DECODER, ChatDecoder, DecoderState, broken, ending
+from stages.protocols.openai_chat.semantic import DECODER, OWN_DECODER, ChatDecoder
+from stages.protocols.openai_chat.shared_decoder import (
+    UNKNOWN,
+    SharedChoice,
+    SharedDecoder,
+    SharedState,
+    broken,
+    ending,
+)
+from stages.protocols.openai_chat.shared_encoder import (
+    Handlers,
+    SharedEncoder,
+    SharedProgress,
+    SharedSnapshot,
+    Streaming,
+    copied,
+)
 
 __all__ = [
     "DECODER",
     "ENCODER",
+    "MALFORMED",
     "NO_ARGUMENTS",
     "OWN_DECODER",
-    "TIMINGS",
+    "UNKNOWN",
     "Accumulator",
-    "AccumulatorState",
     "AllowedChoice",
     "AllowedTool",
     "AllowedTools",
@@ -76,33 +91,38 @@ __all__ = [
     "ChatChunk",
     "ChatCompletion",
     "ChatDecoder",
-    "ChatEncoder",
     "ChatRequest",
-    "ChatSnapshot",
     "Chunk",
     "ChunkChoice",
     "ChunkLayer",
-    "CompletionDetails",
     "CompletionUsage",
-    "DecoderState",
+    "Delta",
     "DeveloperMessage",
     "Effort",
     "Ending",
     "Fields",
+    "FunctionDelta",
     "FunctionSpec",
+    "Handlers",
     "LogprobEntry",
     "Metrics",
-    "Model",
     "ModelList",
     "NamedChoice",
     "NamedFunction",
     "Part",
-    "PromptDetails",
     "ResponseFormat",
     "SchemaFormat",
+    "SharedChoice",
+    "SharedDecoder",
+    "SharedEncoder",
+    "SharedProgress",
+    "SharedSnapshot",
+    "SharedState",
     "StreamOptions",
+    "Streaming",
     "SystemMessage",
     "ToolCall",
+    "ToolCallDelta",
     "ToolChoice",
     "ToolMessage",
     "ToolSpec",
@@ -113,6 +133,7 @@ __all__ = [
     "check_output",
     "chunk_of",
     "chunks_in",
+    "copied",
     "decode_request",
     "ending",
     "entry",
@@ -126,6 +147,7 @@ __all__ = [
     "opening_of",
     "plain",
     "reencoded",
+    "rewritten",
     "semantic_of",
     "stops_of",
     "tail",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import UNSET
 
-from stages.events import Semantic
+from stages.events import Done, Frame, Semantic, Tick
 from stages.opening import Ask, EngineFacts, Opening
 from stages.protocols.openai_chat.chunks import ChatChunk
 from stages.protocols.openai_chat.encoder import ENCODER, ChunkLayer
+from stages.protocols.openai_chat.foreign import chunk_of
 from stages.protocols.openai_chat.semantic import ChatDecoder, Wire
+from stages.sse import FRAMER
 from stages.stage import fold
 
 
@@ -55,3 +58,10 @@ def reencoded(chunks: Iterable[Wire]) -> list[ChunkLayer]:
     stream tells it.)"""
     wire = list(chunks)
     return fold(ENCODER.start(opening_of(wire)), semantic_of(wire, own=True))
+
+
+def rewritten(values: Iterable[Any]) -> list[Frame]:
+    """The events of one of our own streams (JSON values; [DONE] is UNSET), decoded and encoded again."""
+    chunks = [Done() if value is UNSET else chunk_of(value) for value in values]
+    # A stream that begins with a comment may have nothing but an error behind it: by itself that is no stream.
+    return fold(FRAMER.start(opening_of(chunks)), [Tick(), *reencoded(chunks)])

@@ -56,10 +56,9 @@ class TextChoice(msgspec.Struct, frozen=True, gc=False):
     prompt_token_ids: tuple[int, ...] | UnsetType | None = UNSET
 
 
-class CompletionChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="text_completion.chunk"):
-    """One event of a stream. ``metrics``: on the last, if asked for."""
+class _Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a streamed object and a whole answer have in common. ``metrics``: on a stream's last one, if asked for."""
 
-    whole: ClassVar[bool] = False
     event: ClassVar[str] = ""
 
     id: str
@@ -72,7 +71,14 @@ class CompletionChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object",
 
     def wire(self) -> bytes:
         """One line of JSON. Raises UnicodeEncodeError on unpaired surrogates, which no parser sends."""
-        return _wire(self)
+        head = _envelope(self.id, self.created, self.model, self.system_fingerprint)
+        return head + _encode(self.choices) + tail(self.usage, UNSET, self.metrics)
+
+
+class CompletionChunk(_Answer, frozen=True, gc=False, tag_field="object", tag="text_completion.chunk"):
+    """One event of a stream."""
+
+    whole: ClassVar[bool] = False
 
     @staticmethod
     def wires(chunks: Iterable[CompletionChunk], before: bytes, after: bytes) -> Iterator[bytes]:
@@ -96,28 +102,10 @@ class CompletionChunk(msgspec.Struct, frozen=True, gc=False, tag_field="object",
             yield join((head, _encode(chunk.choices), end))
 
 
-class TextCompletion(msgspec.Struct, frozen=True, gc=False, tag_field="object", tag="text_completion"):
+class TextCompletion(_Answer, frozen=True, gc=False, tag_field="object", tag="text_completion"):
     """The answer to a request that does not stream."""
 
     whole: ClassVar[bool] = True
-    event: ClassVar[str] = ""
-
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str | None = None
-    choices: tuple[TextChoice, ...] = ()
-    usage: CompletionUsage | UnsetType | None = UNSET
-    metrics: Metrics | UnsetType = UNSET
-
-    def wire(self) -> bytes:
-        """One line of JSON. Raises UnicodeEncodeError on unpaired surrogates, which no parser sends."""
-        return _wire(self)
 
 
 Chunk: TypeAlias = CompletionChunk | TextCompletion
-
-
-def _wire(chunk: Chunk) -> bytes:
-    head = _envelope(chunk.id, chunk.created, chunk.model, chunk.system_fingerprint)
-    return head + _encode(chunk.choices) + tail(chunk.usage, UNSET, chunk.metrics)

@@ -24,57 +24,35 @@ Events that break the order of the semantic layer are taken as far as they have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from stages.events import (
-    CommonChunk,
-    Content,
-    Done,
-    Echo,
-    End,
-    ErrorChunk,
-    Failure,
-    Finish,
-    Refusal,
-    Semantic,
-    Start,
-    Tick,
-    TimingInput,
-    TokenLogprob,
-    Tokens,
-    Usage,
-)
+from stages.events import CommonChunk, Content, Echo, Finish, Refusal, Semantic, Start, Tokens
 from stages.message import finish_reason
 from stages.opening import Opening
 from stages.protocols.openai_chat import (
-    TIMINGS,
-    CompletionDetails,
     CompletionUsage,
-    Metrics,
-    PromptDetails,
-    error_chunk,
-    gather,
+    Handlers,
+    SharedEncoder,
+    SharedProgress,
+    SharedSnapshot,
+    Streaming,
+    copied,
 )
 from stages.protocols.openai_completions.accumulate import Accumulator, AccumulatorState
 from stages.protocols.openai_completions.chunks import CompletionChunk, TextChoice, TextCompletion, TextLogprobs
 from stages.protocols.openai_completions.logprobs import arrays
-from stages.stage import Machine
 
 ChunkLayer: TypeAlias = CompletionChunk | TextCompletion | CommonChunk
 
 
-class Progress(msgspec.Struct):
-    """A choice that has not finished. ``offset``: where its next token begins among those that were told;
-    ``left_out``: its end token was; ``begun``: its first chunk is out."""
+class Progress(SharedProgress):
+    """A choice that has not finished. ``offset``: where its next token begins among those that were told; ``begun``:
+    its first chunk is out."""
 
-    tokens: int = 0
     offset: int = 0
-    left_out: bool = False
     begun: bool = False
 
 
@@ -85,55 +63,43 @@ class Prompt(msgspec.Struct, frozen=True):
     ids: tuple[int, ...] = ()
 
 
-class CompletionsSnapshot(msgspec.Struct, frozen=True):
-    """The encoder's state. ``seen``: choices that spoke; ``prompts``: by number; ``answer``: what was collected, when
-    not streaming; ``times``: ms by key of Metrics."""
+class CompletionsSnapshot(SharedSnapshot, frozen=True, kw_only=True):
+    """The encoder's state. ``seen``: choices that spoke; ``prompts``: by number."""
 
     live: dict[int, Progress]
     seen: frozenset[int]
     prompts: dict[int, Prompt]
-    ended: bool
-    answer: AccumulatorState | None = None
-    times: dict[str, float] = {}
+    collected: AccumulatorState | None = None
 
 
-class _Streaming:
+class _Streaming(Streaming[Progress]):
     """The machine of ``stream: true``."""
 
-    def __init__(self, opening: Opening, snapshot: CompletionsSnapshot | None = None) -> None:
+    chunk = CompletionChunk
+    choice = TextChoice
+
+    def __init__(self, opening: Opening, snapshot: CompletionsSnapshot | None) -> None:
+        super().__init__(opening, snapshot)
         ask = opening.ask
-        self._id = opening.response_id
-        self._created = opening.created
-        self._model = opening.model
-        self._fingerprint = opening.engine.fingerprint
-        self._n = ask.n
         self._each = max(ask.n // ask.prompts, 1)
         self._logprobs = ask.logprobs
-        self._top = ask.top_logprobs
-        self._left_out = frozenset[int]() if ask.end_token else opening.ends
         self._ids = ask.return_token_ids
-        self._asked = ask.include_usage
-        self._metrics = ask.metrics
-        self._times: dict[str, float] = {}
-        self._running = ask.include_usage and ask.continuous_usage
         self._per_step = self._running or self._logprobs or self._ids
-        self._no_usage: UnsetType | None = None if ask.include_usage else UNSET
-        self._live: dict[int, Progress] = {}
+        if not self._per_step:
+            self._runs = frozenset[type]((Content,))
         self._seen: set[int] = set()
         self._prompts: dict[int, Prompt] = {}
-        self._ended = False
         if snapshot is not None:
-            self._live = _copied(snapshot.live)
+            self._live = copied(snapshot.live)
             self._seen = set(snapshot.seen)
             self._prompts = dict(snapshot.prompts)
-            self._ended = snapshot.ended
-            self._times = dict(snapshot.times)
 
     def snapshot(self) -> CompletionsSnapshot:
         """See Machine."""
         return CompletionsSnapshot(
-            _copied(self._live), frozenset(self._seen), dict(self._prompts), self._ended, times=dict(self._times)
-        )
+            ended=self._ended, times=dict(self._times), live=copied(self._live), seen=frozenset(self._seen),
+            prompts=dict(self._prompts),
+        )  # fmt: skip
 
     def step(self, event: Semantic, out: list[ChunkLayer]) -> None:
         """See Machine."""
@@ -146,30 +112,6 @@ class _Streaming:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event, out)
-
-    def run_steps(self, inputs: Iterable[Semantic], out: list[ChunkLayer], ends: list[int]) -> None:
-        """See ``stages.stage.run_steps``."""
-        rest = iter(inputs)
-        for event in rest:
-            following: Any = event
-            while following is not None:
-                self.step(following, out)
-                ends.append(len(out))
-                goes_on = type(following) is Content and not self._per_step
-                following = self._run(following, rest, out, ends) if goes_on else None
-
-    def _run(self, like: Content, rest: Iterator[Semantic], out: list[ChunkLayer], ends: list[int]) -> Semantic | None:
-        """Do the steps that go on as this one did; returns the first other event."""
-        if like.choice not in self._live:
-            return None
-        texts: list[str] = []
-        try:
-            return gather(like, rest, texts, ends, len(out))
-        finally:
-            if texts:
-                envelope = repeat(self._id), repeat(self._created), repeat(self._model), repeat(self._fingerprint)
-                made = map(TextChoice, repeat(like.choice), texts)
-                out += map(CompletionChunk, *envelope, zip(made, strict=False), repeat(self._no_usage))
 
     # --- what the handlers share
 
@@ -234,15 +176,6 @@ class _Streaming:
         if logprobs is not None or ids is not UNSET:
             self._send(TextChoice(event.choice, "", logprobs, None, UNSET, ids), state, out)
 
-    def _shown(self, items: tuple[TokenLogprob, ...], state: Progress) -> tuple[TokenLogprob, ...]:
-        """Without the first end token, which is the one that ends the choice, where that is not wanted."""
-        if self._left_out and not state.left_out:
-            for place, item in enumerate(items):
-                if item.id in self._left_out:
-                    state.left_out = True
-                    return items[:place] + items[place + 1 :]
-        return items
-
     def _on_refusal(self, event: Refusal, out: list[ChunkLayer]) -> None:
         self._text(event.choice, event.text, out)
 
@@ -254,99 +187,14 @@ class _Streaming:
         self._send(TextChoice(event.choice, "", None, finish_reason(event.reason, False), detail), state, out)
         del self._live[event.choice]
 
-    def _on_usage(self, event: Usage, out: list[ChunkLayer]) -> None:
-        if self._ended or not self._asked:
-            return
-        usage = CompletionUsage(
-            event.prompt,
-            event.completion,
-            event.prompt + event.completion,
-            CompletionDetails(event.reasoning),
-            PromptDetails(event.cached),
-        )
-        metrics = Metrics(**self._times) if self._metrics and self._times else UNSET
-        out.append(CompletionChunk(self._id, self._created, self._model, self._fingerprint, (), usage, metrics))
-
-    def _on_timing(self, event: TimingInput, _out: list[ChunkLayer]) -> None:
-        if event.name in TIMINGS:
-            self._times[TIMINGS[event.name]] = event.ns / 1e6
-
-    def _on_failure(self, event: Failure, out: list[ChunkLayer]) -> None:
-        if self._ended:
-            return
-        self._close()
-        if event.kind != "client_closed":
-            out += (error_chunk(event.kind, event.message, event.code, event.param), Done())
-
-    def _on_end(self, _event: End, out: list[ChunkLayer]) -> None:
-        if not self._ended:
-            self._close()
-            out.append(Done())
-
-    def _on_tick(self, event: Tick, out: list[ChunkLayer]) -> None:
-        if not self._ended:
-            out.append(event)
-
-    def _close(self) -> None:
-        self._ended = True
-        self._live.clear()
-
-    _handlers: ClassVar[dict[type, Callable[[_Streaming, Any, list[ChunkLayer]], None]]] = {
+    _handlers: ClassVar[Handlers] = {
+        **Streaming.shared_handlers,
         Start: _on_start,
         Echo: _on_echo,
         Tokens: _on_tokens,
         Refusal: _on_refusal,
         Finish: _on_finish,
-        Usage: _on_usage,
-        Failure: _on_failure,
-        End: _on_end,
-        Tick: _on_tick,
-        TimingInput: _on_timing,
     }
 
 
-class _Whole:
-    """The machine of ``stream: false``: the streaming one, collected."""
-
-    def __init__(self, opening: Opening, snapshot: CompletionsSnapshot | None = None) -> None:
-        ask = msgspec.structs.replace(opening.ask, include_usage=True, continuous_usage=False)
-        self._inner = _Streaming(msgspec.structs.replace(opening, ask=ask), snapshot)
-        self._answer = Accumulator(None if snapshot is None else snapshot.answer)
-
-    def snapshot(self) -> CompletionsSnapshot:
-        """See Machine."""
-        return msgspec.structs.replace(self._inner.snapshot(), answer=self._answer.state())
-
-    def step(self, event: Semantic, out: list[ChunkLayer]) -> None:
-        """See Machine."""
-        chunks: list[ChunkLayer] = []
-        self._inner.step(event, chunks)
-        for chunk in chunks:
-            if isinstance(chunk, CompletionChunk):
-                self._answer.add(chunk)
-            elif isinstance(chunk, ErrorChunk):
-                out.append(chunk)
-                return
-            elif isinstance(chunk, Done):
-                out.append(self._answer.completion())
-
-
-def _copied(live: dict[int, Progress]) -> dict[int, Progress]:
-    return {choice: msgspec.structs.replace(state) for choice, state in live.items()}
-
-
-class CompletionsEncoder:
-    """The stage ``completions@1``."""
-
-    id = "completions@1"
-
-    def start(self, opening: Opening) -> Machine[Semantic, ChunkLayer]:
-        """See Stage."""
-        return _Streaming(opening) if opening.ask.stream else _Whole(opening)
-
-    def resume(self, opening: Opening, snapshot: CompletionsSnapshot) -> Machine[Semantic, ChunkLayer]:
-        """See Stage."""
-        return _Streaming(opening, snapshot) if opening.ask.stream else _Whole(opening, snapshot)
-
-
-ENCODER = CompletionsEncoder()
+ENCODER: Final = SharedEncoder("completions@1", _Streaming, Accumulator)

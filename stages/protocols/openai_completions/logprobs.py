@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from stages.events import TokenLogprob, TopLogprob
-from stages.protocols.openai_chat import entry
+from stages.protocols.openai_chat import UNKNOWN, entry
 from stages.protocols.openai_completions.chunks import TextLogprobs
-
-UNKNOWN: Final = -1
-"""The id of a token whose id is not told."""
 
 
 def arrays(

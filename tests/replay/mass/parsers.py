@@ -16,6 +16,8 @@ from stages.stage import Machine
 
 GATE = "PLAYHEAD_TEST_GATE"
 """The environment's variable with the path of a file for which ``Waits`` waits."""
+HANGS = "PLAYHEAD_TEST_HANGS"
+"""That with the path of a folder, where ``Bad`` leaves a file for each process that hangs, named by its id."""
 
 _HERMES = catalog.parser("hermes")
 
@@ -44,6 +46,7 @@ class Bad(Fine):
     def meet(self, session: str) -> None:
         match session[0]:
             case "a":
+                (Path(os.environ[HANGS]) / str(os.getpid())).touch()
                 while True:
                     time.sleep(1)
             case "b":

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from replay import run_replay
 from store import open_store
@@ -28,6 +29,7 @@ def _with(found: Trace, parser: str) -> Trace:
     return msgspec.structs.replace(found, opening=opening, info=info)
 
 
+@pytest.mark.usefixtures("only_hanging_is_late")
 def test_the_time_limit_holds_for_a_few_of_them(tmp_path: Path) -> None:
     source = recorded_with(tmp_path / "a.db", BAD, [*ids(3), "a" * 32])
     report = run_replay([source], jobs=2, time_limit=1.0)
