@@ -8,6 +8,7 @@ Of white space in JSON it allows as much as our own grammars do, but anywhere, n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
@@ -31,6 +32,8 @@ _PASSED: Final = frozenset((
 _LENGTHS: Final = frozenset(("minLength", "maxLength"))
 _LIMITED: Final = frozenset(("pattern", "format", "$ref"))
 """Beside these, lengths are passed over."""
+_WORDS: Final = re.compile(r"(?:[A-Za-z0-9|]|\\x\{[0-9a-f]{1,6}\})+")
+_CODE: Final = re.compile(r"\\x\{([0-9a-f]+)\}")
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
 _NOTES: Final = frozenset(
     ("title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions")
@@ -141,6 +144,8 @@ def _one(parts: Sequence[Tag]) -> Tag:
 
 
 def _either(options: Sequence[list[Tag]]) -> list[Tag]:
+    if len(options) == 1:
+        return options[0]
     ways = [_one(option) for option in options if option]
     if not ways:
         return []
@@ -176,10 +181,28 @@ def _free(rule: Free) -> list[Tag]:
 
 
 def _string(rule: String) -> list[Tag]:
+    if rule in (String(rule.until, rule.patterns), String(rule.until, rule.patterns, without=rule.without)):
+        if len(rule.patterns) == 1 and _WORDS.fullmatch(rule.patterns[0]):
+            return _words(rule)
     said = [*map(read, rule.patterns), *(texts.negated(read(pattern)) for pattern in rule.unlike)]
     if rule.least:
         said.append(texts.times(texts.ANY, rule.least, None))
     return _ended(rule.until, rule.without, said, rule.most)
+
+
+def _words(rule: String) -> list[Tag]:
+    """A list of texts needs no automaton."""
+    words = [_CODE.sub(lambda code: chr(int(code[1], 16)), word) for word in rule.patterns[0].split("|")]
+    markers = [marker for marker in (*rule.until, *rule.without) if marker]
+    ways = [
+        _text(word + end)
+        for word in words
+        for end in rule.until
+        if not any(marker in (word + end)[:-1] or marker in word for marker in markers)
+    ]
+    if not ways:
+        raise NoGrammar("none of the texts can be written")
+    return _either(ways)
 
 
 def _ended(until: Sequence[str], without: Sequence[str], said: Sequence[Texts], most: int | None = None) -> list[Tag]:
@@ -188,11 +211,10 @@ def _ended(until: Sequence[str], without: Sequence[str], said: Sequence[Texts], 
     bounds = [] if most is None else [texts.times(texts.ANY, 0, most)]
     ways: list[list[Tag]] = []
     for end in until or ("",):
-        early = [begun for marker in until for begun in _begun(marker, end)]
-        if said or early:
-            not_early = [texts.negated(texts.chain((texts.ALL, texts.literal(begun)))) for begun in early]
-            every = [*said, *bounds, *not_early, *([texts.without(markers)] if markers else [])]
-            written: Tag = {"type": "grammar", "grammar": texts.grammar(texts.both(every))}
+        late = [begun for marker in until for begun in _begun(marker, end)]
+        if said or late:
+            grammar = texts.grammar(texts.both((*said, *bounds)), markers, late)
+            written: Tag = {"type": "grammar", "grammar": grammar}
         else:
             written = {"type": "any_text", "excludes": markers} | ({} if most is None else {"max_chars": most})
         ways.append(_row(([written], _text(end))))

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, Union, assert_never
 
-MOST: Final = 1000
+MOST: Final = 500
 """States of an automaton: a rule each."""
+WORK: Final = 50_000
+"""Steps that it may take: some tenths of a second."""
 _LAST: Final = 0x10FFFF
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -117,16 +119,6 @@ def times(texts: Texts, least: int, most: int | None) -> Texts:
     return texts if (least, most) == (1, 1) else Times(texts, least, most)
 
 
-def literal(text: str) -> Texts:
-    """This text."""
-    return chain(Chars(((ord(char), ord(char)),)) for char in text)
-
-
-def without(markers: Iterable[str]) -> Texts:
-    """Those in which none of these occurs."""
-    return negated(chain((ALL, either(literal(marker) for marker in markers), ALL)))
-
-
 def chars(ranges: Iterable[tuple[int, int]], *, but: bool = False) -> Chars:
     """A character of these ranges; ``but``: of none of them."""
     joined: list[tuple[int, int]] = []
@@ -142,7 +134,7 @@ def chars(ranges: Iterable[tuple[int, int]], *, but: bool = False) -> Chars:
     return Chars(tuple((low + 1, high - 1) for low, high in gaps if low + 1 < high))
 
 
-# --- derivatives ----------------------------------------------------------------------------------------------------
+# --- derivatives ------------------------------------------------------------------------------------------------------
 
 
 def _ends(texts: Texts) -> bool:
@@ -164,29 +156,68 @@ def _ends(texts: Texts) -> bool:
             assert_never(texts)
 
 
-def _behind(texts: Texts, char: int) -> Texts:
-    """What may follow this character."""
-    match texts:
-        case Chars():
-            return EMPTY if any(first <= char <= last for first, last in texts.ranges) else NONE
-        case Chain():
-            ways: list[Texts] = []
-            for index, part in enumerate(texts.parts):
-                ways.append(chain((_behind(part, char), *texts.parts[index + 1 :])))
-                if not _ends(part):
-                    break
-            return either(ways)
-        case Either():
-            return either(_behind(option, char) for option in texts.options)
-        case Both():
-            return both(_behind(part, char) for part in texts.parts)
-        case Not():
-            return negated(_behind(texts.texts, char))
-        case Times():
-            most = None if texts.most is None else texts.most - 1
-            return chain((_behind(texts.texts, char), times(texts.texts, max(texts.least - 1, 0), most)))
-        case _:
-            assert_never(texts)
+class _Derived:
+    """What may follow a character of a text, worked out once each."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Texts, int], Texts] = {}
+        self._left = WORK
+
+    def behind(self, texts: Texts, char: int) -> Texts:
+        """Raises NoGrammar where it was too much."""
+        found = self._known.get((texts, char))
+        if found is None:
+            found = self._known[texts, char] = self._behind(texts, char)
+        return found
+
+    def _behind(self, texts: Texts, char: int) -> Texts:
+        self._left -= 1
+        if not self._left:
+            raise NoGrammar("it takes too long")
+        match texts:
+            case Chars():
+                return EMPTY if any(first <= char <= last for first, last in texts.ranges) else NONE
+            case Chain():
+                return self._in_chain(texts.parts, char)
+            case Either():
+                return either(self._behind(option, char) for option in texts.options)
+            case Both():
+                return both(self._behind(part, char) for part in texts.parts)
+            case Not():
+                return negated(self._behind(texts.texts, char))
+            case Times():
+                most = None if texts.most is None else texts.most - 1
+                return chain((self._behind(texts.texts, char), times(texts.texts, max(texts.least - 1, 0), most)))
+            case _:
+                assert_never(texts)
+
+    def _in_chain(self, parts: tuple[Texts, ...], char: int) -> Texts:
+        ways: list[Texts] = []
+        for index, part in enumerate(parts):
+            ways.append(chain((self._behind(part, char), *parts[index + 1 :])))
+            if not _ends(part):
+                break
+        return either(ways)
+
+
+class _Markers:
+    """How much of a marker a text ends in: states are beginnings of markers. ``late``: a text does not end in these."""
+
+    def __init__(self, markers: Iterable[str], late: Iterable[str]) -> None:
+        self._markers, self._late = tuple(markers), tuple(late)
+        self._begun = {each[:size] for each in (*self._markers, *self._late) for size in range(len(each) + 1)} | {""}
+        self.chars = {ord(char) for each in self._begun for char in each}
+
+    def behind(self, state: str, char: int) -> str | None:
+        """None: a marker is whole."""
+        text = state + chr(char) if char in self.chars else ""
+        if any(marker and text.endswith(marker) for marker in self._markers):
+            return None
+        return next(text[at:] for at in range(len(text) + 1) if text[at:] in self._begun)
+
+    def ends(self, state: str) -> bool:
+        """A text may end here."""
+        return not any(state.endswith(each) for each in self._late)
 
 
 def _ranges(texts: Texts) -> set[Ranges]:
@@ -204,65 +235,70 @@ def _ranges(texts: Texts) -> set[Ranges]:
             assert_never(texts)
 
 
-def _alike(texts: Texts) -> list[Ranges]:
-    """Characters that the expression tells not apart, together: all characters."""
-    found = sorted(_ranges(texts))
-    edges = sorted(
-        {0, *(edge for ranges in found for first, last in ranges for edge in (first, last + 1))} - {_LAST + 1}
-    )
+def _alike(texts: Texts, single: Iterable[int]) -> list[Ranges]:
+    """Characters that the expression tells not apart, together, and each of some: all characters."""
+    found = [*sorted(_ranges(texts)), *(((char, char),) for char in sorted(single))]
+    edges = sorted({0, *(edge for ranges in found for first, last in ranges for edge in (first, last + 1))})
     kinds: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
-    for index, first in enumerate(edges):
-        last = edges[index + 1] - 1 if index + 1 < len(edges) else _LAST
-        kind = tuple(any(low <= first <= high for low, high in ranges) for ranges in found)
-        kinds.setdefault(kind, []).append((first, last))
+    for first, behind in zip(edges, (*edges[1:], _LAST + 1), strict=True):
+        if first < behind:
+            kind = tuple(any(low <= first <= high for low, high in ranges) for ranges in found)
+            kinds.setdefault(kind, []).append((first, behind - 1))
     return [chars(ranges).ranges for ranges in kinds.values()]
 
 
-# --- the grammar ----------------------------------------------------------------------------------------------------
+# --- the grammar ------------------------------------------------------------------------------------------------------
 
 
-def grammar(texts: Texts) -> str:
-    """In xgrammar's EBNF. Raises NoGrammar where there is no such text, or for more than MOST states."""
-    states, ways = _automaton(texts)
-    alive = _alive(states, ways)
+def grammar(texts: Texts, markers: Iterable[str] = (), late: Iterable[str] = ()) -> str:
+    """In xgrammar's EBNF. ``markers``: do not occur in such a text; ``late``: it does not end in them. Raises NoGrammar
+    where there is no such text, or it takes too many rules, or too long."""
+    around = _Markers(markers, late)
+    states, ways = _automaton(texts, around)
+    ends = [_ends(found) and around.ends(begun) for found, begun in states]
+    alive = _alive(ends, ways)
     if 0 not in alive:
         raise NoGrammar("no text satisfies all of it")
     lines = ["root ::= s0"]
-    for state, found in enumerate(states):
-        if state in alive:
-            options = ['""'] if _ends(found) else []
-            options += [f"{_class(ranges)} s{to}" for to, ranges in ways[state].items() if to in alive]
-            lines.append(f"s{state} ::= {' | '.join(options)}")
+    for state in sorted(alive):
+        options = ['""'] if ends[state] else []
+        options += [f"{_class(ranges)} s{to}" for to, ranges in ways[state].items() if to in alive]
+        lines.append(f"s{state} ::= {' | '.join(options)}")
     return "\n".join(lines)
 
 
-def _automaton(texts: Texts) -> tuple[list[Texts], list[dict[int, list[tuple[int, int]]]]]:
+_Ways: TypeAlias = list[dict[int, list[tuple[int, int]]]]
+
+
+def _automaton(texts: Texts, around: _Markers) -> tuple[list[tuple[Texts, str]], _Ways]:
     """Its states, the first is where it begins, and of each: to which one, by which characters."""
-    alike = _alike(texts)
-    states, numbers = [texts], {texts: 0}
-    ways: list[dict[int, list[tuple[int, int]]]] = []
-    for state in states:  # grows
+    alike, derived = _alike(texts, around.chars), _Derived()
+    begin = (texts, "")
+    states, numbers = [begin], {begin: 0}
+    ways: _Ways = []
+    for state, begun in states:  # grows
         found: dict[int, list[tuple[int, int]]] = {}
         for ranges in alike:
-            to = _behind(state, ranges[0][0])
-            if to != NONE:
-                if to not in numbers:
-                    numbers[to] = len(states)
-                    states.append(to)
-                found.setdefault(numbers[to], []).extend(ranges)
+            char = ranges[0][0]
+            marked, behind = around.behind(begun, char), derived.behind(state, char)
+            if marked is not None and behind != NONE:
+                number = numbers.setdefault((behind, marked), len(states))
+                if number == len(states):
+                    states.append((behind, marked))
+                found.setdefault(number, []).extend(ranges)
         if len(states) > MOST:
             raise NoGrammar(f"it takes more than {MOST} rules")
         ways.append(found)
     return states, ways
 
 
-def _alive(states: Sequence[Texts], ways: Sequence[dict[int, list[tuple[int, int]]]]) -> set[int]:
+def _alive(ends: Sequence[bool], ways: _Ways) -> set[int]:
     """The states from which an end is reached."""
     before: dict[int, list[int]] = {}
     for state, found in enumerate(ways):
         for to in found:
             before.setdefault(to, []).append(state)
-    waiting = [state for state, texts in enumerate(states) if _ends(texts)]
+    waiting = [state for state, end in enumerate(ends) if end]
     alive = set(waiting)
     while waiting:
         more = [state for state in before.get(waiting.pop(), ()) if state not in alive]
