@@ -215,12 +215,13 @@ def test_a_schema_that_no_tag_holds_is_sent_and_listed() -> None:
     schema = {"type": "object", "properties": {"days": {"type": "array", "uniqueItems": True}}}
     strict = [{"type": "function", "function": {"name": "tide", "parameters": schema, "strict": True}}]
     answer = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-    for fields, lost in (
+    asked: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
         ({"tools": strict}, ("tools.strict",)),
         ({"tools": strict, "response_format": answer}, ("tools.strict", "response_format")),
         ({"tools": strict, "response_format": answer, "tool_choice": "required"}, ("tools.strict",)),
         ({"tools": TOOLS, "response_format": answer}, ("response_format",)),
-    ):
+    )
+    for fields, lost in asked:
         made = tagged("generate", SGLANG, **fields)
         assert ([*made.fields], made.lost) == (["structural_tag"], lost)
 

@@ -137,7 +137,7 @@ def test_a_forced_call_of_hermes() -> None:
     constraint = constraint_of(Ask(tools=tools, tool_choice="required"), form, facts, "chat")
     assert constraint is not None
     head = '<tool_call>\n{"name": "'
-    empty = {"type": "object", "properties": {}, "additionalProperties": False}
+    empty: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
     def calls(lead: str) -> dict[str, Any]:
         return either(
