@@ -273,8 +273,8 @@ _Ways: TypeAlias = list[dict[int, list[tuple[int, int]]]]
 def _automaton(texts: Texts, around: _Markers) -> tuple[list[tuple[Texts, str]], _Ways]:
     """Its states, the first is where it begins, and of each: to which one, by which characters."""
     alike, derived = _alike(texts, around.chars), _Derived()
-    begin: tuple[Texts, str] = (texts, "")
-    states, numbers = [begin], {begin: 0}
+    states: list[tuple[Texts, str]] = [(texts, "")]
+    numbers = {states[0]: 0}
     ways: _Ways = []
     for state, begun in states:  # grows
         found: dict[int, list[tuple[int, int]]] = {}
