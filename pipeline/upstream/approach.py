@@ -15,6 +15,7 @@ from pipeline.http.plans import Plan
 from pipeline.http.responses import ALONE, Turn
 from pipeline.upstream import asking
 from pipeline.upstream.headers import Headers, KeyHeader, turned
+from pipeline.upstream.held import Held
 from pipeline.upstream.held import held as held_to
 from pipeline.upstream.pool import Sent, Upstream
 from pipeline.upstream.probe import Known
@@ -177,28 +178,34 @@ class Approaches:
             check_length(len(prompt.ids), known.engine.max_tokens)
         written = parser_of(upstream, known, vocabulary, request.model)
         parser = RAW if plan.conversation is None else written
-        return _tokens_asked(request, plain._replace(plan=plan, parser=parser), prompt, _form(parser, vocabulary.facts))
+        return _tokens_asked(request, plain._replace(plan=plan, parser=parser), prompt, vocabulary.facts)
 
 
-def _tokens_asked(request: Request, plain: Approach, prompt: Prompt | None, form: Format | None) -> Approach:
-    """Asked for what the model writes, as the upstream is known to tell it. ``form``: of what it writes."""
+def _tokens_asked(request: Request, plain: Approach, prompt: Prompt | None, tokenizer: TokenizerFacts) -> Approach:
+    """Asked for what the model writes, as the upstream is known to tell it."""
     known, way, plan = plain.known, plain.known.way, plain.plan
     assert way is not None
     assert plan is not None
-    held = held_to(way, plan.ask, form, "" if prompt is None else prompt.tail, known.engine.kind)
-    path, body = asking.ask(
-        way, body=request.body, plan=plan, prompt=prompt, model=request.model or known.engine.model,
-        protocol=request.protocol, strict=known.strict, context=known.engine.max_tokens,
-        ids=way == "completions" and not known.strict, held=held.fields,
-    )  # fmt: skip
+    form, tail = _form(plain.parser, tokenizer), "" if prompt is None else prompt.tail
+    held = held_to(way, plan.ask, form, tail, known.engine, tokenizer)
     lost = asking.lost(way, plan.sampling, ignored=plan.ignored, strict=known.strict)
     if way == "chat" and plan.chat is not None and request.protocol != way:
         lost = (*before_hub(request.protocol, request.body, plan), *asking.lost_in_chat(plan.chat))
+
+    def asked_with(held: Held) -> tuple[str, bytes, tuple[str, ...]]:
+        path, body = asking.ask(
+            way, body=request.body, plan=plan, prompt=prompt, model=request.model or known.engine.model,
+            protocol=request.protocol, strict=known.strict, context=known.engine.max_tokens,
+            ids=way == "completions" and not known.strict, held=held.fields,
+        )  # fmt: skip
+        return path, body, tuple(dict.fromkeys((*lost, *held.lost)))
+
+    path, body, all_lost = asked_with(held)
     return plain._replace(
         ask=plan.ask, path=path, target=path, body=body, way=way, depth=known.depth, why=known.why,
-        prompt=None if prompt is None else PromptInput(prompt.ids, prompt.tail, len(prompt.ids)),
-        lost=tuple(dict.fromkeys((*lost, *held.lost))),
+        prompt=None if prompt is None else PromptInput(prompt.ids, prompt.tail, len(prompt.ids)), lost=all_lost,
         protocol=way if way in DECODERS and way != request.protocol else "",
+        strictly=None if held.less is None else asked_with(held.less)[1:],
     )  # fmt: skip
 
 

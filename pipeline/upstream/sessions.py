@@ -14,7 +14,7 @@ from pipeline import ids
 from pipeline.config import Config
 from pipeline.recorder import Recorder
 from pipeline.session import Session, stop_watch
-from pipeline.upstream.approach import Approach, Approaches, Request, parser_of
+from pipeline.upstream.approach import TOLD, Approach, Approaches, Request, parser_of
 from pipeline.upstream.client import Exchange
 from pipeline.upstream.errors import UpstreamFault
 from pipeline.upstream.headers import recorded
@@ -187,7 +187,8 @@ class Sessions:
             await answer.close()
             less = asked_so[upstream.name] = approach.plainly(request)
             upstream, answer = await self._ask([upstream], request, sent)
-            if approach.strictly is not None and isinstance(answer, Exchange) and answer.status < 400:
+            told = approach.strictly is not None and approach.way == TOLD
+            if told and isinstance(answer, Exchange) and answer.status < 400:
                 self._approaches.strict.add(upstream.name)
             approach = less
         if isinstance(answer, Exchange) and answer.status >= 400 and approach.plan is None:

@@ -150,9 +150,15 @@ class Trial:
         facts = trace.opening.upstream
         if facts is None or facts.relayed or facts.path != self.server.kind.way:
             return f"NOT PARSED: {facts}"
+        if facts.lost or (scenario.body.get("tool_choice") and not self._held()):
+            return f"NOT HELD: {facts.lost}"
         if facts.depth != "tokens" or self._ids(trace, scenario, merged=True) != SAME:
             return f"IDS: {facts.depth}, {self._ids(trace, scenario, merged=True)}"
         return _compared(_said(trace.events("served", "semantic"), len(scenario.written)), scenario)
+
+    def _held(self) -> bool:
+        """The engine was told, by whom its server is asked natively, what its whole output is."""
+        return self.server.kind.way != "/generate" or any(self.server.told("held"))
 
     def _leaves(self, scenario: Scenario) -> str:
         """The engine is told that the client left."""

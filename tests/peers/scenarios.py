@@ -95,6 +95,7 @@ _ONE = Meant(content="Let me look.", calls=(("tide", {"port": "Br\u00e9st", "day
 _TWO = Meant(content="Let me look.", calls=(("tide", {"port": "Brest"}), ("moon", {})))
 _CALL = Written(_NO_THOUGHT + "Let me look.\n" + call("tide", '{"port": "Br\u00e9st", "day": 3}'), _ONE)
 _CALLS = Written(_NO_THOUGHT + "Let me look.\n" + call("tide", '{"port": "Brest"}') + "\n" + call("moon", "{}"), _TWO)
+_CALL_ALONE = Written(_NO_THOUGHT + call("moon", "{}"), Meant(calls=(("moon", {}),)))
 _AFTER = Meant("So.", "Let me look.", (("moon", {}),))
 _ALL = Written("<think>\nSo.\n</think>\n\nLet me look.\n" + call("moon", "{}"), _AFTER)
 _LONG = Written(" ".join(["tick tock"] * 400), Meant())
@@ -118,6 +119,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("tool multi-token", (_several(_CALL, None),), {"tools": TOOLS}),
     Scenario("parallel", (_CALLS,), {"tools": TOOLS}),
     Scenario("parallel multi-token", (_several(_CALLS, None),), {"tools": TOOLS}),
+    Scenario("required", (_CALL_ALONE,), {"tools": TOOLS, "tool_choice": "required"}),
     Scenario("one step", (_several(_CALLS, 1000),), {"tools": TOOLS}),
     Scenario("reasoning and tool", (_ALL,), {"tools": TOOLS}),
     # vLLM refuses several choices of the likeliest.

@@ -4,7 +4,7 @@ The script is a JSON file that may change between requests: ``{"choices": [{"ste
 ``delay``: seconds between steps.
 ``end``: what happens behind the last step where no end of turn was among them: ``error`` (the engine fails this
 request), ``raise`` (the loop over outputs raises), ``abort`` (the engine gives it up), or nothing more comes.
-The log: one JSON object a line: ``{"prompt": ids}``, ``{"step": ids}``, ``{"aborted": request}``.
+The log: one JSON object a line: ``{"prompt": ids, "held": tag}`` (SGLang), ``{"step": ids}``, ``{"aborted": request}``.
 """
 
 from __future__ import annotations

@@ -136,7 +136,8 @@ class _Scheduler:
             return
         chosen, delay = script.read(self.began)
         self.began += 1
-        script.log(prompt=list(asked.input_ids or ()), max_tokens=asked.sampling_params.max_new_tokens)
+        params = asked.sampling_params
+        script.log(prompt=list(asked.input_ids or ()), max_tokens=params.max_new_tokens, held=params.structural_tag)
         self.live[asked.rid] = _Request(asked, chosen, delay)
 
     def play(self, name: str, request: _Request) -> None:
