@@ -12,10 +12,28 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
+import msgspec
+
 from pipeline.upstream import texts
 from pipeline.upstream.expressions import read
 from pipeline.upstream.texts import NoGrammar, Texts
-from stages.grammar import Again, Free, Json, Literal, Members, Newlines, Number, OneOf, Row, Rule, Spelled, String
+from stages.grammar import (
+    Again,
+    Defined,
+    Free,
+    Json,
+    Literal,
+    Members,
+    Newlines,
+    Number,
+    OneOf,
+    Refer,
+    Row,
+    Rule,
+    Spelled,
+    String,
+    Text,
+)  # fmt: skip
 from stages.parse.spellings.strings import quoted
 
 Tag: TypeAlias = dict[str, Any]
@@ -38,6 +56,7 @@ _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definiti
 _NOTES: Final = frozenset(
     ("title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions")
 )
+_PATTERNS: Final = frozenset(("pattern", "patternProperties", "format"))
 _VALUES: Final = frozenset(("enum", "const", "default", "examples"))
 
 
@@ -94,7 +113,9 @@ def _parts(rule: Rule) -> list[Tag]:
         case OneOf():
             return _either([_parts(option) for option in rule.options])
         case Again():
-            return _again(_parts(rule.rule))
+            return _repeated(_parts(rule.rule), rule.least, rule.most)
+        case Refer() | Defined():
+            raise NoGrammar("a tag does not refer to itself")
         case Members():
             return _members(rule)
         case Spelled():
@@ -103,23 +124,47 @@ def _parts(rule: Rule) -> list[Tag]:
             return _leaf(rule)
 
 
-def _leaf(rule: Literal | Json | Free | String | Number | Newlines) -> list[Tag]:
+def _leaf(rule: Literal | Json | Free | String | Text | Number | Newlines) -> list[Tag]:
     match rule:
         case Literal():
             return _text(rule.text)
         case Json():
-            spaces = _SPACES[rule.compact]
-            return [{"type": "json_schema", "json_schema": rule.schema, "max_whitespace_cnt": spaces}]
+            return [_json(rule)]
         case Free():
             return _free(rule)
         case String():
-            return _string(rule)
+            return _row((_text(rule.opens), _string(msgspec.structs.replace(rule, opens=""))))
+        case Text():
+            return [{"type": "grammar", "grammar": texts.grammar(read(rule.pattern))}]
         case Number():
             return [{"type": "regex", "pattern": "[1-9][0-9]{0,3}"}]
         case Newlines():
             return [{"type": "regex", "pattern": r"\n{0,2}"}]
         case _:
             assert_never(rule)
+
+
+def _json(rule: Json) -> Tag:
+    spaces = _SPACES[rule.compact]
+    tag: Tag = {"type": "json_schema", "json_schema": rule.schema, "max_whitespace_cnt": spaces}
+    if rule.without:
+        if _patterned(rule.schema):
+            raise NoGrammar("what is left out of strings may stand in those of a pattern")
+        tag["excludes"] = [*rule.without]
+    return tag
+
+
+def _patterned(schema: dict[str, Any]) -> bool:
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if _is_schema(part):
+            if not _PATTERNS.isdisjoint(part):
+                return True
+            waiting += part.values()
+        elif _is_list(part):
+            waiting += part
+    return False
 
 
 def _text(text: str) -> list[Tag]:
@@ -157,11 +202,18 @@ def _again(parts: list[Tag]) -> list[Tag]:
     return [{"type": "star", "content": _one(parts)}] if parts else []
 
 
+def _repeated(parts: list[Tag], least: int, most: int | None) -> list[Tag]:
+    if most is not None:
+        return [{"type": "repeat", "min": least, "max": most, "content": _one(parts)}] if parts and most else []
+    return _row((*([parts] * least), _again(parts)))
+
+
 def _members(rule: Members) -> list[Tag]:
     between = _text(rule.between)
     others = [] if rule.others is None else _parts(rule.others)
-    later = _again(_row((between, others))) if others else []
-    firsts: list[list[Tag]] = [_row((others, later)), []] if others else [[]]
+    more = _row((between, others))
+    later = [] if not others else _either([more, []]) if rule.once else _again(more)
+    firsts: list[list[Tag]] = [others if rule.once else _row((others, later)), []] if others else [[]]
     for part, required in reversed(rule.parts):
         written = _parts(part)
         firsts = [_row((written, later)), *([] if required else firsts)]
@@ -177,6 +229,7 @@ def _members(rule: Members) -> list[Tag]:
 
 def _free(rule: Free) -> list[Tag]:
     unlike = [rf"\s*[{''.join(map(quoted, rule.first))}](?s:.*)"] if rule.first else []
+    unlike += [f"(?:{'|'.join(map(quoted, rule.ahead))})(?s:.*)"] if rule.ahead else []
     return _ended(rule.until, rule.without, [texts.negated(read(pattern)) for pattern in unlike])
 
 
