@@ -148,11 +148,10 @@ class Server(Host):
         called = bool(plan.ask.tools) and (plan.ask.function is not None or plan.ask.tool_choice == "required")
         if called and constraint is None and not self._unheld:
             self._unheld = True
-            why = "reads no calls" if parser.format.calls is None else "is of a format that is not held to calls"
             log.warning(
-                "a request requires a call: the model is only asked for it, because the parser %s %s (--parser)",
-                self.parser_name, why,
-            )  # fmt: skip
+                "a request requires a call: the model is only asked for it, because the parser %s reads no calls (--parser)",
+                self.parser_name,
+            )
         return constraint
 
     async def generate(self, protocol: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -30,7 +30,7 @@ class Holding(ScriptedEngine):
     [
         ("plain", "required", ["the parser plain reads no calls"]),
         ("plain", {"type": "function", "function": {"name": "tide"}}, ["the parser plain reads no calls"]),
-        ("step3", "required", ["the parser step3 is of a format that is not held to calls"]),
+        ("step3", "required", []),
         ("plain", "auto", []),
         ("hermes", "required", []),
     ],
