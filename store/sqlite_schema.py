@@ -177,8 +177,8 @@ def is_older(conn: sqlite3.Connection) -> bool:
 
 
 def is_outdated(conn: sqlite3.Connection) -> bool:
-    """It does, and they have been migrated since."""
-    return is_older(conn) and _pragma(conn, "user_version") == LAYOUT
+    """It does, and they have been migrated since, be it by a newer Playhead."""
+    return is_older(conn) and _pragma(conn, "user_version") >= LAYOUT
 
 
 def _is_store(path: str, conn: sqlite3.Connection) -> bool:

@@ -15,11 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.http import count, plans, responses
 from pipeline.http.host import error_response, json_response
+from pipeline.http.live import LAG
+from pipeline.http.responses.history import History
 from pipeline.http.responses.items import session_of
+from pipeline.http.responses.state import unreadable
 from pipeline.http.serve import read_body
 from stages.errors import RequestError
 from stages.upstream.asked import model_of
-from store.api import EventStore, SessionNotFound
+from store.api import StoreError
 
 if TYPE_CHECKING:
     from pipeline.http.proxy import Proxy
@@ -44,25 +47,30 @@ class _Stored:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        app = self._endpoint if await self._is_ours(scope["path_params"]) else self._otherwise
+        app: ASGIApp
+        try:
+            app = self._endpoint if await self._is_ours(scope["path_params"]) else self._otherwise
+        except StoreError as error:
+            app = unreadable(error)
         await app(scope, receive, send)
 
     async def _is_ours(self, named: dict[str, str]) -> bool:
+        """Raises StoreError."""
         proxy = self._proxy
-        if not any("responses" in upstream.settings.protocols for upstream in proxy.pool.upstreams):
+        settings = [upstream.settings for upstream in proxy.pool.upstreams]
+        if not any("responses" in one.protocols for one in settings):
             return True
         session = session_of(named.get("response", ""))
         if session is None or proxy.recorder.store is None:
             return False
-        return await proxy.state.read(partial(_made_here, session=session))
+        # Where all is relayed, what is not on record yet is not made here: it is not waited for.
+        makes = any(one.parser is not None or "responses" not in one.protocols for one in settings)
+        return await proxy.state.look(partial(_made_here, session=session), LAG if makes else 0.0)
 
 
-def _made_here(store: EventStore, session: str) -> bool:
-    try:
-        upstream = store.opening(session).upstream
-    except SessionNotFound:
-        return False
-    return upstream is not None and not upstream.relayed
+def _made_here(history: History, session: str) -> bool:
+    opening = history.opening(session)
+    return opening is not None and opening.upstream is not None and not opening.upstream.relayed
 
 
 class _Count:

@@ -147,6 +147,29 @@ def test_what_became_of_a_response(mode: Mode) -> None:
             assert item.status == ("incomplete" if status == "cancelled" else status)
 
 
+@pytest.mark.parametrize("end", [[], [PromptInput((1,), "", 1)]])
+def test_what_ended_without_a_word_is_over(end: list[Input]) -> None:
+    """Its server was stopped before the engine was asked. It does not hold its conversation."""
+    store = MemoryStore()
+    conversation = "conv_" + session(1)
+    asked = json.dumps({"input": "?", "stream": True, "conversation": conversation}).encode()
+    for number, of_it, request in ((1, conversation, b'{"change": "created"}'), (2, name(2), asked)):
+        opening = Opening(
+            session=session(number), key="k" * 32, response_id=of_it, created=7, opened=number, model="",
+            protocol="responses", request=request, ask=Ask(stream=True), conversation=conversation,
+        )  # fmt: skip
+        writer = store.writer(opening)
+        if number == 2:
+            writer.append(Batch("input", "engine", 0, 1, end))
+        writer.close("aborted" if number == 2 else "closed")
+    found = response_of(store, find(store, name(2)), lambda parser: None)
+    assert found.status == "failed"
+    assert found.error is not None
+    assert "before the response was finished" in found.error.message
+    read_on = read(store).conversation(conversation)
+    assert (read_on.busy, read_on.items) == (False, [])
+
+
 def test_what_somebody_else_says_of_a_conversation_is_left_out() -> None:
     store = MemoryStore()
     conversation = "conv_" + session(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +188,87 @@ def test_a_torn_stream_is_taken_up_while_a_server_stops(tmp_path: Path) -> None:
 
 def _said(running: Running) -> bytes:
     return running.log.read_bytes()
+
+
+# --- stored responses -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_has_heard_the_end_of_a_response_is_told_it_anywhere(quick: Two, stream: bool) -> None:
+    one, other = quick
+    for _ in range(10):
+        made = post(one, input="Hi", stream=stream)
+        got = other.http.get(f"/v1/responses/{made.headers['x-request-id']}")
+        assert got.json()["status"] == "completed"
+
+
+def test_one_that_runs_elsewhere(slow: Two) -> None:
+    """What there is of it, in bounded time; of one in the background at once. It is cancelled where it runs."""
+    one, other = slow
+    with begun(one, "responses", 3) as (name, _):
+        start = time.monotonic()
+        assert other.http.get(f"/v1/responses/{name}").json()["status"] == "in_progress"
+        assert time.monotonic() - start < LAG + 5
+        assert one.http.get(f"/v1/responses/{name}").json()["status"] == "in_progress"
+    name = post(one, input="Hi", background=True).json()["id"]
+    assert other.http.get(f"/v1/responses/{name}").json()["status"] in ("queued", "in_progress")
+    refused = other.http.post(f"/v1/responses/{name}/cancel")
+    assert refused.status_code == 409
+    assert "another process" in refused.text
+    assert one.http.post(f"/v1/responses/{name}/cancel").json()["status"] == "cancelled"
+    # At once, and as one that has ended.
+    assert other.http.post(f"/v1/responses/{name}/cancel").json()["status"] == "cancelled"
+
+
+def test_what_is_deleted_at_once_is_deleted_once(quick: Two) -> None:
+    """Who was slower is told that it is not there: the store has not failed."""
+    for _ in range(12):
+        name = post(quick[0], input="Hi").json()["id"]
+        answers = at_once(quick, partial(_delete, path=f"/v1/responses/{name}"))
+        assert sorted(answer.status_code for answer in answers) == [200, 404]
+        assert [refusal(answer)[1] for answer in answers if answer.status_code == 404] == ["not_found"]
+    for _ in range(6):
+        name = quick[0].http.post("/v1/conversations", json={}).json()["id"]
+        answers = at_once(quick, partial(_delete, path=f"/v1/conversations/{name}"))
+        assert sorted(answer.status_code for answer in answers) in ([200, 404], [200, 409])
+    assert all(b"ERROR" not in _said(running) for running in quick)
+
+
+def _delete(running: Running, path: str) -> httpx2.Response:
+    return running.http.delete(path)
+
+
+def test_two_proxies_of_which_some_responses_are_the_upstream_s(tmp_path: Path) -> None:
+    """What is made here the upstream does not have: who has just heard of it must not be sent there."""
+    for name in ("upstream", "a", "b"):
+        (tmp_path / name).mkdir()
+    store = tmp_path / "playhead.db"
+    with serve(tmp_path / "upstream", "--pace", "0.05", script=WORDS) as behind:
+        settings = tmp_path / "upstreams.toml"
+        settings.write_text(
+            f'[[upstream]]\nname = "a"\nurl = "{behind.address}/v1"\nmodels = ["{behind.model}"]\n'
+            'protocols = ["chat"]\n'
+            f'[[upstream]]\nname = "b"\nurl = "{behind.address}/v1"\n'
+        )
+        options = ("--upstream", str(settings))
+        with (
+            serve(tmp_path / "a", *options, engine="upstream", store=store) as one,
+            serve(tmp_path / "b", *options, engine="upstream", store=store) as other,
+        ):
+            for _ in range(5):
+                asked = {"model": behind.model, "input": "Hi", "stream": True, "max_output_tokens": 4}
+                with one.http.stream("POST", "/v1/responses", json=asked) as response:
+                    pieces = response.iter_raw()  # who is dropped leaves
+                    next(pieces)
+                    name = response.headers["x-request-id"]
+                    assert other.http.get(f"/v1/responses/{name}").json()["status"] == "incomplete"
+            with sqlite3.connect(store) as held:
+                held.execute("ALTER TABLE sessions RENAME TO away")
+            got = other.http.get(f"/v1/responses/{name}")
+            assert (got.status_code, refusal(got)[1]) == (503, "store_unavailable")
+            with held:
+                held.execute("ALTER TABLE away RENAME TO sessions")
+            held.close()
 
 
 # --- what was said before ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import zstandard
 from stages.events import Content
 from stages.opening import UpstreamFacts
 from store import open_store
-from store.api import BadQuery, CorruptRecord, Record, StoreError
+from store.api import BadQuery, CorruptRecord, Record, StoreError, UnknownSchema
 from store.sqlite_schema import LAYOUT
 from tests.store.test_sqlite import NAME, damaged, query, recorded
 from tests.support.store import batches, opening, record, same, words
@@ -194,6 +195,18 @@ def test_what_is_written_migrates_it_under_its_readers(older: int, path: Path) -
     assert [info.session for info in reader.sessions("state = 'torn'")] == ["f" * 32]
     for store in (reader, writer):
         store.close()
+
+
+def test_a_newer_playhead_migrates_it_under_a_reader(older: int, path: Path) -> None:
+    """What its tables have become the reader does not know."""
+    reader = open_store(str(path), create=False)
+    assert reader.info(NAME).session == NAME
+    with sqlite3.connect(path) as newer:
+        newer.execute(f"PRAGMA user_version={LAYOUT + 1}")
+    newer.close()
+    with pytest.raises(UnknownSchema, match="Install a newer one"):
+        reader.info(NAME)
+    reader.close()
 
 
 def test_what_makes_a_store_migrates_it_at_once(older: int, path: Path) -> None:

@@ -7,6 +7,7 @@ its ``conversation``. So conversations are exported, imported and deleted as all
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -27,7 +28,7 @@ from stages.opening import Opening
 from stages.protocols import openai_responses
 from stages.protocols.body import decoded
 from stages.protocols.openai_responses import Metadata
-from store.api import EventStore
+from store.api import EventStore, SessionNotFound
 
 T = TypeVar("T", bound=msgspec.Struct)
 MOST_ITEMS = 20
@@ -168,8 +169,9 @@ def _forget(conversation: str, store: EventStore) -> None:
     """Delete what was done to a conversation, its beginning first: without that it is gone."""
     found = [info.session for info in store.sessions(f"conversation = '{conversation}'")]
     for session in sorted(found, key=lambda name: name != conversation.removeprefix(CONVERSATION)):
-        if store.opening(session).response_id == conversation:
-            store.delete(session)
+        with suppress(SessionNotFound):  # somebody else was faster
+            if store.opening(session).response_id == conversation:
+                store.delete(session)
 
 
 def _item(found: Conversation, item_id: str) -> Item:

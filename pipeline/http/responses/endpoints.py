@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.http.host import json_response
 from pipeline.http.responses.items import page
-from pipeline.http.responses.record import Stored, response_of
+from pipeline.http.responses.record import Stored
 from pipeline.http.responses.state import State
 from pipeline.http.streams import follow
 from pipeline.http.wishes import Place
@@ -20,7 +20,7 @@ from stages.errors import RequestError
 from stages.protocols import openai_responses
 from stages.protocols.body import refused
 from stages.protocols.openai_responses import Includable
-from store.api import EventStore, StillOpen
+from store.api import StillOpen
 
 _INCLUDABLE = get_args(Includable)
 _SOON = 5.0
@@ -39,9 +39,9 @@ class Responses:
         """GET /v1/responses/{id}: the response as it is now, or (``stream``) its events behind ``starting_after``."""
         _included(request)
         after = _starting_after(request)
-        found = await self._found(request)
         if after is None:
-            return json_response(await self._state.read(partial(self._response, found)))
+            return json_response((await self._response(request))[1])
+        found = await self._found(request)
         if not found.request.stream:
             raise RequestError(
                 f"Response {found.id} was not created with stream=true: it has no events to be streamed.",
@@ -58,12 +58,12 @@ class Responses:
         if held is not None:
             held.session.abort("cancel")
             await held.over.wait()
-        found = await self._found(request)
+        found, response = await self._response(request, over=True)
         if found.state == "open":
             raise RequestError(
                 f"Response {found.id} is made by another process, and can only be cancelled there.", status=409
             )
-        return json_response(await self._state.read(partial(self._response, found)))
+        return json_response(response)
 
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/responses/{id}: the recording goes with it."""
@@ -98,8 +98,10 @@ class Responses:
         name: str = request.path_params["response"]
         return await self._state.look(lambda history: history.find(name))
 
-    def _response(self, found: Stored, store: EventStore) -> openai_responses.Response:
-        return response_of(store, found, self._state.host.parser_of)
+    async def _response(self, request: Request, *, over: bool = False) -> tuple[Stored, openai_responses.Response]:
+        """See ``History.response``."""
+        name: str = request.path_params["response"]
+        return await self._state.look(lambda history: history.response(name, over=over))
 
     async def _follow(self, found: Stored, after: int, scope: Scope, receive: Receive, send: Send) -> None:
         # Events are numbered from 0; a place is behind so many.

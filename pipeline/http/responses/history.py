@@ -127,6 +127,22 @@ class History:
             self._missed(response_of_session(response_id) or "")
             raise
 
+    def response(self, response_id: str, *, over: bool) -> tuple[Stored, Response]:
+        """A response as it is now. ``over``: where it runs in the background, too, its end may have been told. Raises
+        RequestError, StoreError, StagesError."""
+        found = self.find(response_id)
+        if found.state == "open" and (over or not found.request.background):
+            self._open(found.session)
+        return found, response_of(self._store, found, self._own)
+
+    def opening(self, session: str) -> Opening | None:
+        """What a session is; None where there is none."""
+        try:
+            return self._store.opening(session)
+        except SessionNotFound:
+            self._missed(session)
+            return None
+
     def delete(self, session: str) -> None:
         """Delete a session. Raises StillOpen, and what else a store raises."""
         try:
@@ -136,6 +152,7 @@ class History:
             raise
 
     def _missed(self, session: str) -> None:
+        """It was not found. One that is there is of another kind."""
         if is_new(session, LAG):
             try:
                 self._store.opening(session)
@@ -168,7 +185,10 @@ class History:
         except RequestError:
             raise _not_previous(response_id, "not found") from None
         self._weigh(found.opening)
-        response = response_of(self._store, found, self._own)
+        try:
+            response = response_of(self._store, found, self._own)
+        except SessionNotFound:
+            raise _not_previous(response_id, "was deleted meanwhile") from None
         if response.status in RUNNING:
             self._open(found.session)
         if response.status not in _ENDED:
@@ -245,15 +265,15 @@ class History:
         """All that a session brought, whatever became of it."""
         try:
             opening = self._opening(session)
+            if is_conversation(opening.response_id):
+                return _added(opening)
             found = stored(opening, self._store.info(session))
+            if found is None or not found.request.store:
+                return []
+            return [*found.input, *output_of(response_of(self._store, found, self._own))]
         except SessionNotFound:
             self._missed(session)
             return []
-        if is_conversation(opening.response_id):
-            return _added(opening)
-        if found is None or not found.request.store:
-            return []
-        return [*found.input, *output_of(response_of(self._store, found, self._own))]
 
     # --- what is read
 

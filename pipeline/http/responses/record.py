@@ -31,6 +31,8 @@ _ENDS: dict[State, str] = {
     "torn": "The server stopped before the response was finished.",
     "incomplete": "What followed was not recorded: the store failed.",
 }
+_STOPPED = "Generation was stopped before the response was finished."
+"""Of a session whose inputs do not say how it ended."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -107,8 +109,8 @@ def response_of(store: EventStore, found: Stored, own: Own) -> Response:
     response = _last_chunk(store, found.info) if found.state in ENDED else None
     if response is None:
         response = _so_far(store, found, own)
-    if found.state in _ENDS and response.status in RUNNING:
-        return openai_responses.failed(response, "engine", _ENDS[found.state])
+    if found.state != "open" and response.status in RUNNING:
+        return openai_responses.failed(response, "engine", _ENDS.get(found.state, _STOPPED))
     return response
 
 

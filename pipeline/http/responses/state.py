@@ -20,7 +20,7 @@ from pipeline.http.responses.history import Conversation, History
 from pipeline.http.serve import read_body
 from stages.errors import RequestError, StagesError
 from stages.opening import Opening
-from store.api import EventStore, Overtaken, StillOpen, StoreError
+from store.api import EventStore, Overtaken, SessionNotFound, StillOpen, StoreError
 
 T = TypeVar("T")
 Endpoint: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
@@ -60,10 +60,10 @@ class State:
             raise RequestError("This server records nothing.", code="not_found", status=404)
         return await anyio.to_thread.run_sync(partial(_flushed, store, work))
 
-    async def look(self, work: Callable[[History], T]) -> T:
+    async def look(self, work: Callable[[History], T], patience: float = LAG) -> T:
         """The same, into what was said. Where another process may be just recording what is looked for, it is waited
-        for, up to LAG seconds: whoever was told of it may go on from it here."""
-        until = anyio.current_time() + LAG
+        for, up to so many seconds: whoever was told of it may go on from it here."""
+        until = anyio.current_time() + patience
         while True:
             seen: list[History] = []
             look = partial(self._look, work, seen)
@@ -122,7 +122,10 @@ def busy(conversation: str) -> RequestError:
 
 
 def unreadable(error: StoreError | StagesError) -> Response:
-    """The answer where the store cannot be read or written, or what it has is not to be understood."""
+    """The answer where the store cannot be read or written, or what it has is not to be understood; or where somebody
+    else has deleted it since it was found."""
+    if isinstance(error, SessionNotFound):
+        return error_response(RequestError("It was deleted meanwhile.", code="not_found", status=404), "responses")
     log.error("the store: %s", error)
     if isinstance(error, StagesError):
         what, code = "What was recorded of it cannot be read by this server.", "not_reproducible"
