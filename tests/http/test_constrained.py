@@ -86,7 +86,7 @@ def test_a_named_call_in_two_choices(real: Running) -> None:
 def test_several_calls_until_the_bound(real: Running) -> None:
     with real.client() as client:
         whole = real.create(
-            client, messages=ASKED, tools=TOOLS[1:], tool_choice="required", max_completion_tokens=100,
+            client, messages=ASKED, tools=TOOLS[1:], tool_choice="required", max_completion_tokens=100, temperature=0,
             extra_body={"min_tokens": 100},
         )  # fmt: skip
     [choice] = whole.choices
@@ -139,6 +139,7 @@ def test_the_other_protocols(real: Running) -> None:
         json={
             "model": real.model,
             "max_tokens": 60,
+            "temperature": 0,
             "messages": ASKED,
             "tools": [tool],
             "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
@@ -148,10 +149,12 @@ def test_the_other_protocols(real: Running) -> None:
     assert (use["type"], messages["stop_reason"]) == ("tool_use", "tool_use")
     assert use["input"]["hour"] in range(24)
     form = {"type": "json_schema", "name": "answer", "schema": schema}
-    response = ask("/v1/responses", json={"model": real.model, "input": "Rain?", "text": {"format": form}}).json()
+    response = ask(
+        "/v1/responses", json={"model": real.model, "input": "Rain?", "text": {"format": form}, "temperature": 0}
+    ).json()
     assert set(json.loads(response["output"][0]["content"][0]["text"])) == {"yes"}
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-    fields = {"model": real.model, "prompt": "Is it raining? ", "response_format": form}
+    fields = {"model": real.model, "prompt": "Is it raining? ", "response_format": form, "temperature": 0}
     assert set(json.loads(ask("/v1/completions", json=fields).json()["choices"][0]["text"])) == {"yes"}
 
 
