@@ -307,6 +307,6 @@ def _only(result: SessionResult) -> SessionResult:
     )
 
 
-def _name(verdict: str) -> str:
-    """The class of a verdict, for colours."""
-    return f"v-{verdict}"
+def _name(verdict: str, sense: Sense = "") -> str:
+    """The class of a verdict, for colours; what has become better is no matter of alarm."""
+    return f"s-{sense}" if sense in ("better", "neither") else f"v-{verdict}"

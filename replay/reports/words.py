@@ -46,8 +46,6 @@ MARKED: dict[Mark, str] = {
 }
 CHANCE = 0.05
 """Above this p, two parsers are not told apart."""
-_SHOWN = 5
-"""Sessions that a line names."""
 _ID = 12
 """Characters of an id that are shown at least; ``--session`` takes the start of one."""
 _LONG = 48
@@ -177,6 +175,17 @@ def _joined(pair: SplitPair) -> str:
     return f"{len(apart)} {'group' if len(apart) == 1 else 'groups'} of tokens"
 
 
+def source_of(report: RunReport) -> str:
+    """What was replayed through what, against what."""
+    parser = report.parser or "each session's own parser"
+    before = f"what {report.baseline} makes of it" if report.baseline else "the record"
+    if is_earlier(report):
+        before = f"the run that {report.baseline} is of"
+    if report.track:
+        before = f"track {report.track}"
+    return f"{parser}, compared with {before}, {depth_of(report)}"
+
+
 def depth_of(report: RunReport) -> str:
     """How deep was compared: another engine's parser has no layers like ours."""
     names = (report.parser, report.baseline)
@@ -223,24 +232,24 @@ def cuts_in_words(places: int, sessions: int, broken: int) -> str:
     return f"Cut short at {counted(places, 'place')} of {counted(sessions, 'session')}: {held}."
 
 
-def missing(report: RunReport) -> str:
+def missing(report: RunReport, shown: int = 5) -> str:
     """The sessions of an earlier report that were not met; "" where there are none."""
     count = report.summary.missing
     if not count:
         return ""
-    ids = report.missing[:_SHOWN]
+    ids = report.missing[:shown]
     left = f" and {count - len(ids):,} more" if count > len(ids) else ""
     verb = "is" if count == 1 else "are"
     return f"{counted(count, 'session')} of {report.baseline} {verb} not in the sources: {', '.join(ids)}{left}"
 
 
-def counted_once(report: RunReport) -> str:
+def counted_once(report: RunReport, shown: int = 5) -> str:
     """What was given more than once; "" where nothing was."""
     names = report.counted_once
     if not names:
         return ""
-    left = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"Given more than once, counted once: {', '.join(names[:_SHOWN])}{left}."
+    left = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return f"Given more than once, counted once: {', '.join(names[:shown])}{left}."
 
 
 def example(report: RunReport, result: SessionResult) -> str:
