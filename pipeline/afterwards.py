@@ -11,17 +11,22 @@ import contextlib
 import logging
 import os
 import signal
+import tempfile
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from math import inf
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_process
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from pipeline.busy import spent
 from pipeline.recorder import Recorder, SessionRecorder
 from store import SqliteStore, open_store
 from store.api import EventStore, StoreError, Trace
@@ -30,7 +35,8 @@ WAITING = 64
 """Sessions that may wait."""
 
 PATIENCE = 60.0
-"""Seconds that one piece of work may take; then its process is ended. A user's parser may hang."""
+"""Seconds that one piece of work may take; then its process is ended. A user's parser may hang. Where others keep the
+processors busy, the seconds that it waited for one are not counted (see ``busy``)."""
 
 Wanted = TypeVar("Wanted")
 Args = TypeVarTuple("Args")
@@ -58,6 +64,9 @@ class Afterwards(Generic[Wanted]):
         self._inbox: MemoryObjectSendStream[Due[Wanted]] | None = None
         self._deadline = -inf
         self._limiter: anyio.CapacityLimiter | None = None
+        self._tasks: TaskGroup | None = None
+        self._mark = Path()
+        self._begun = 0
         self._told: set[str] = set()
         self.skipped = 0
         """Sessions that nothing was done with, because others waited already."""
@@ -89,15 +98,16 @@ class Afterwards(Generic[Wanted]):
             yield
             return
         inbox, due = anyio.create_memory_object_stream[Due[Wanted]](WAITING)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._work, self._store, due)
-            self._inbox = inbox
-            try:
-                yield
-            finally:
-                self._inbox = None
-                inbox.close()
-                tasks.cancel_scope.deadline = self._deadline
+        with tempfile.TemporaryDirectory(prefix="playhead-") as folder:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._work, self._store, due)
+                self._tasks, self._mark, self._inbox = tasks, Path(folder, "mark"), inbox
+                try:
+                    yield
+                finally:
+                    self._inbox = None
+                    inbox.close()
+                    tasks.cancel_scope.deadline = self._deadline
 
     async def _work(self, store: EventStore, due: MemoryObjectReceiveStream[Due[Wanted]]) -> None:
         self._limiter = anyio.CapacityLimiter(1)
@@ -131,8 +141,41 @@ class Afterwards(Generic[Wanted]):
                 await anyio.to_process.run_sync(step_back, limiter=self._limiter)
             except anyio.BrokenWorkerProcess as error:
                 raise RuntimeError("the other process does not start") from error
-        with anyio.fail_after(PATIENCE):
-            return await anyio.to_process.run_sync(work, *args, cancellable=True, limiter=self._limiter)
+        self._begun += 1
+        working, watching = anyio.CancelScope(), anyio.CancelScope()
+        assert self._tasks is not None
+        self._tasks.start_soon(self._watch, working, watching)
+        try:
+            with working:
+                return await anyio.to_process.run_sync(
+                    marked, self._mark, self._begun, work, args, cancellable=True, limiter=self._limiter
+                )
+        finally:
+            watching.cancel()
+        raise TimeoutError
+
+    async def _watch(self, working: anyio.CancelScope, watching: anyio.CancelScope) -> None:
+        """End the work when its time is over."""
+        left = PATIENCE
+        with watching:
+            while left > 0:
+                # A process that hardly runs is not asked without end.
+                await anyio.sleep(max(left, PATIENCE / 60))
+                left = PATIENCE - self._took()
+            working.cancel()
+
+    def _took(self) -> float:
+        """How many of the seconds since the work began count: what it computed; where it does not compute, all but what
+        others had of the processors."""
+        try:
+            number, pid, *before = self._mark.read_text().split()
+        except (OSError, ValueError):
+            return 0.0
+        if int(number) != self._begun:
+            return 0.0
+        began, ran, waited = map(float, before)
+        now = spent(int(pid))
+        return now.ran - ran if now.runs else time.monotonic() - began - max(now.waited - waited, 0.0)
 
     def _failed(self, session: str, error: BaseException) -> None:
         self.failed += 1
@@ -146,6 +189,14 @@ class Afterwards(Generic[Wanted]):
 
 
 # --- in the other process -------------------------------------------------------------------------------------------
+
+
+def marked(mark: Path, number: int, work: Callable[[Unpack[Args]], T], args: tuple[*Args]) -> T:
+    """Do a piece of work. ``mark``: the file that tells of it."""
+    step_back()  # this may be another process than the one that was started for it
+    before = spent(os.getpid())
+    mark.write_text(f"{number} {os.getpid()} {time.monotonic()} {before.ran} {before.waited}")
+    return work(*args)
 
 
 @lru_cache(maxsize=1)

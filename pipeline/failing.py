@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from stages import catalog
 from stages.events import Block, Done, End, ErrorInput, Failure, Frame, Head, Tick
 from stages.opening import Opening
 from stages.protocols.anthropic import BlockDelta, BlockStart, BlockStop
-from stages.protocols.openai_responses import ErrorEvent
+from stages.protocols.openai_responses import error_event
 from stages.sse import FRAMER
 from stages.stage import fold
 from stages.upstream.frames import is_complete
@@ -75,12 +73,12 @@ def error_chunks(opening: Opening, failure: Failure, last: Any) -> list[Any]:
 def _error_chunks(
     opening: Opening, failure: Failure | ErrorInput, begun: bool, number: int, content_block: int
 ) -> list[Any]:
+    """``number``: of the next event, in the responses protocol; 0 where none was sent."""
+    if number and opening.protocol == "responses":
+        return [error_event(failure, number)]
     encoder = catalog.PROTOCOLS[opening.protocol].encoder.start(opening)
     if begun:
         # What was sent, they know of: then the error is an event of the stream.
         fold(encoder, [Tick()])
     made: list[Any] = [] if content_block < 0 else [BlockStop(content_block)]
-    for chunk in fold(encoder, [Failure(failure.kind, failure.message, failure.code, failure.param), End()]):
-        own = isinstance(chunk, ErrorEvent)
-        made.append(msgspec.structs.replace(chunk, sequence_number=number) if own else chunk)
-    return made
+    return made + fold(encoder, [Failure(failure.kind, failure.message, failure.code, failure.param), End()])

@@ -20,6 +20,7 @@ from stages.events import (
     Reasoning,
     Semantic,
 )
+from stages.parse.arguments import space
 from stages.parse.text import Alphabet
 from stages.parse.types import quoted
 
@@ -136,6 +137,13 @@ class Writer:
             self.mark_start = self.pos
         self.mark.append(text)
         self._advance(text)
+
+    def space(self, text: str, i: int) -> int:
+        """Consume the white space of JSON from place ``i`` on, as structure; to where it ends."""
+        j = space(text, i)
+        if j > i:
+            self.marker(text[i:j])
+        return j
 
     def literal(self, text: str) -> None:
         """Consume a marker literal: an event by itself."""

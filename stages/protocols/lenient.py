@@ -6,7 +6,9 @@ A value of the wrong type is None, or empty. Numbers as text count; half of a su
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
@@ -17,6 +19,9 @@ from stages.strict import parse
 T = TypeVar("T")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?Infinity|NaN')
+_NUMBERS = {"Infinity": "1e999", "-Infinity": "-1e999", "NaN": "null"}
+"""What is no JSON, but comes of numbers that are: as JSON that reads the same, if there is any."""
 
 
 def value_of(data: str | bytes) -> Any | UnsetType:
@@ -89,7 +94,8 @@ def as_ints(value: Any) -> tuple[int, ...] | None:
 
 
 def written(value: dict[str, Any]) -> str:
-    """An object as JSON text; of one that is nested too deeply, nothing."""
+    """An object as JSON text; of one that is nested too deeply, nothing. An infinity is a number that reads as one:
+    JSON has no word for it."""
     for write in (_compact, _escaped):
         try:
             return write(value)
@@ -101,11 +107,20 @@ def written(value: dict[str, Any]) -> str:
 
 
 def _compact(value: dict[str, Any]) -> str:
-    return _encode(value).decode()
+    text = _encode(value).decode()
+    return _encode(_finite(value)).decode() if "null" in text else text
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in as_object(value).items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in as_list(value)]
+    return msgspec.Raw(_NUMBERS[json.dumps(value)]) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _escaped(value: dict[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return _TOKEN.sub(lambda found: _NUMBERS.get(found[0], found[0]), json.dumps(value, separators=(",", ":")))
 
 
 def each(value: Any, read: Callable[[dict[str, Any]], T]) -> tuple[T, ...] | None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_process
 import pytest
 
 from pipeline import afterwards, shadow
@@ -14,6 +20,7 @@ from pipeline.engines.scripted import ScriptedEngine
 from pipeline.recorder import Recorder
 from pipeline.shadow import MOST, Shadows
 from replay import ReplayError
+from stages.opening import Opening
 from store import SqliteStore, open_store
 from tests.support.answers import TOOLS
 from tests.support.asgi import Exchange, chat, serving
@@ -96,6 +103,50 @@ async def test_a_parser_that_hangs(monkeypatch: pytest.MonkeyPatch, bad: Bad, ho
                 hanging.offer(session, elsewhere.open(session, lambda: 0))
     assert hanging.verdicts[bad(how), "failed"] == 2
     assert one(store).shadows == {"hermes": "same", bad(how): "failed"}
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells how long a process waited")
+async def test_a_sound_parser_on_a_machine_that_is_busy(monkeypatch: pytest.MonkeyPatch, bad: Bad) -> None:
+    """What others take of the processor is not the parser's time: it has far less of it than its patience here."""
+    store = open_store("memory:")
+    async with shadowed(store, "hermes") as server:
+        await Exchange(chat(tools=TOOLS)).run(server)
+        shadows = Shadows(server.recorder, [bad("Slow")])
+        elsewhere = Recorder(open_store("memory:"))
+        async with shadows.running():
+            shadows.finish_by(anyio.current_time() + IDLE_PATIENCE)
+            session = store.load(one(store).session).opening
+            await looked_at(shadows, session, elsewhere, 1)
+            # The other process is up, and the parser loaded. Now it shares a processor with one of higher priority.
+            with busy(await anyio.to_process.run_sync(os.getpid)):
+                monkeypatch.setattr(afterwards, "PATIENCE", 1.0)
+                await looked_at(shadows, session, elsewhere, 2)
+    assert shadows.verdicts == {(bad("Slow"), "same"): 2}
+
+
+async def looked_at(shadows: Shadows, session: Opening, elsewhere: Recorder, count: int) -> None:
+    """Offer a session, and wait until that many were looked at."""
+    shadows.offer(session, elsewhere.open(session, lambda: 0))
+    with anyio.fail_after(IDLE_PATIENCE):
+        while shadows.shadowed + shadows.failed < count:  # noqa: ASYNC110  (another process is what is waited for)
+            await anyio.sleep(0.01)
+
+
+@contextmanager
+def busy(pid: int) -> Generator[None]:
+    """Keep the processor busy that a process is bound to while the block runs."""
+    allowed = os.sched_getaffinity(pid)
+    mine = {min(allowed)}
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            for bound in (pid, other.pid):
+                os.sched_setaffinity(bound, mine)
+            yield
+        finally:
+            other.kill()
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(pid, allowed)
 
 
 # --- where there is nothing to do, or no time -------------------------------------------------------------------------

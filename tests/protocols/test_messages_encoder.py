@@ -305,6 +305,9 @@ def test_a_call_that_the_model_left_open(written: str, complete: bool, reason: s
         ('{"n": 123456789012345678901234567890}', b'{"n":123456789012345678901234567890}'),
         ('{"a":1,"a":2}', b'{"a":2}'),
         ('{"a":"\\ud83d\\ude00"}', b'{"a":"\\ud83d\\ude00"}'),
+        # Clients read it as they read the stream: as an infinity.
+        ('{"a": 1e999, "b": [-1E400, null]}', b'{"a":1e999,"b":[-1e999,null]}'),
+        ('{"a": 1e999, "b": "\\ud800 NaN"}', b'{"a":1e999,"b":"\\ud800 NaN"}'),
         ("", b"{}"),
     ],
 )
@@ -328,6 +331,7 @@ def test_an_input_is_what_the_model_wrote_on_one_line(written: str, wire: bytes)
         ('{"a": 12, "b": tru', '{"a":12}'),
         ('{"a": {"b": [1, [2, 3], "x", "y\\"', '{"a":{"b":[1,[2,3],"x"]}}'),
         ('{"a": {"b": [', '{"a":{"b":[]}}'),
+        ('{"a": 1e999, "b": "d', '{"a":1e999}'),
         ('{"a": {}, "b": {"c": ', '{"a":{},"b":{}}'),
         ('{"a": "x,}{[", "b": "', '{"a":"x,}{["}'),
         ('{"a": 1}', '{"a":1}'),

@@ -126,11 +126,19 @@ def test_failures(kind: Any, code: str) -> None:
     assert error.status >= 400
     assert error.body["error"]["message"] == "it broke"
     assert chunks_of(Ask(), [*CALL, failure, End()]) == [error]
-    tick, event = chunks_of(STREAM, [Tick(), failure, End()])
+
+
+def test_a_response_that_had_only_a_comment_out_begins_and_fails() -> None:
+    tick, *events = chunks_of(STREAM, [Tick(), Failure("overloaded", "it broke", "own_code", "input"), End()])
     assert tick == Tick()
-    assert msgspec.to_builtins(event) == {
-        "type": "error", "sequence_number": 0, "code": "own_code", "message": "it broke", "param": "input",
-    }  # fmt: skip
+    created, begun, failed = (msgspec.to_builtins(event) for event in events)
+    assert [one["type"] for one in (created, begun, failed)] == [
+        "response.created", "response.in_progress", "response.failed"
+    ]  # fmt: skip
+    assert [one["sequence_number"] for one in (created, begun, failed)] == [0, 1, 2]
+    assert (created["response"]["status"], created["response"]["output"]) == ("in_progress", ())
+    assert failed["response"]["status"] == "failed"
+    assert failed["response"]["error"] == {"code": "server_error", "message": "it broke", "param": "input"}
 
 
 def test_a_client_that_left_is_told_nothing() -> None:

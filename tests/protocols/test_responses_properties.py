@@ -39,7 +39,7 @@ from stages.events import (
 )
 from stages.opening import Ask
 from stages.protocols.openai_responses import ENCODER, Accumulator, ChunkLayer, Response, rewritten
-from stages.protocols.openai_responses.chunks import ErrorEvent, LifecycleEvent, ResponseBody, StreamEvent
+from stages.protocols.openai_responses.chunks import LifecycleEvent, ResponseBody, StreamEvent
 from stages.protocols.rules import Evidence, check
 from stages.stage import fold, run_steps
 from store import codec
@@ -93,7 +93,7 @@ def streaming(ask: Ask) -> Ask:
 
 def assert_silent(ask: Ask, chunks: list[Any], body: bytes, asked: dict[str, Any]) -> None:
     """The rules about a body, its request, and its way back."""
-    ended = any(isinstance(chunk, ErrorEvent) or _terminal(chunk) for chunk in chunks)
+    ended = any(_terminal(chunk) for chunk in chunks)
     evidence = Evidence(
         body=body, protocol="responses", own=True, marked=None if ended else "truncated", effort=True,
         request=request_of(ask, **asked),

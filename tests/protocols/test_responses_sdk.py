@@ -142,11 +142,15 @@ def test_what_is_not_complete_is_no_final_response(name: str) -> None:
         assert (last.response.error.code, last.response.error.message) == ("server_error", "engine lost the request")
 
 
-def test_an_error_before_the_response_is_an_event() -> None:
+def test_an_error_behind_a_comment_is_a_response_that_failed() -> None:
+    """The stream helper reads nothing that begins otherwise than with the response."""
     frames = frames_of(Ask(stream=True), [Tick(), Failure("overloaded", "queue full"), End()])
-    [event] = list(sdk(frames).responses.create(model="m", input="hi", stream=True))
-    assert event.type == "error"
-    assert (event.code, event.message, event.sequence_number) == ("overloaded", "queue full", 0)
+    with sdk(frames).responses.stream(model="m", input="hi") as stream:
+        *begun, last = list(stream)
+    assert [event.type for event in begun] == ["response.created", "response.in_progress"]
+    assert last.type == "response.failed"
+    assert last.response.error is not None
+    assert (last.response.error.code, last.response.error.message) == ("server_error", "queue full")
 
 
 def test_an_error_before_the_first_byte_has_its_status() -> None:

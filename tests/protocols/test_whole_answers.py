@@ -31,7 +31,6 @@ from stages.events import (
 )
 from stages.opening import Ask, Opening, Tool
 from stages.protocols import anthropic, openai_chat, openai_completions, openai_responses
-from stages.protocols.openai_responses.chunks import ErrorEvent
 from stages.protocols.rules import PROTOCOLS, Protocol
 from stages.stage import fold
 from tests.support.format_cases import cases
@@ -95,8 +94,6 @@ def _response(chunks: list[Any]) -> tuple[Answer | None, Any]:
     got = openai_responses.Accumulator()
     for chunk in chunks:
         got.take(chunk)
-        if isinstance(chunk, ErrorEvent):
-            return None, {"code": chunk.code, "message": chunk.message}
     if not got.over:
         return None, None
     response = json.loads(msgspec.json.encode(got.response()))

@@ -211,7 +211,7 @@ def test_in_its_own_protocol_it_is_what_was_sent() -> None:
 def test_what_is_turned_over() -> None:
     found = played(record(opened(), whole(tokens(SAID))), "messages")
     assert (found.opening.protocol, found.opening.response_id) == ("messages", f"msg_{'a' * 32}")
-    assert found.opening.stages["encoder"] == "messages@2"
+    assert found.opening.stages["encoder"] == "messages@3"
     asked = json.loads(found.opening.request)
     assert asked["system"] in ("Be brief.", [{"type": "text", "text": "Be brief."}])
     assert [tool["name"] for tool in asked["tools"]] == ["tide", "moon"]

@@ -67,16 +67,16 @@ def borrowed(facts: TokenizerFacts) -> Vocabulary:
     def ids(text: str) -> list[int]:
         found: list[int] = []
         for part in pattern.split(text):
-            found += [own[part]] if part in own else [_ASIDE + i for i in harmony().encode(part, disallowed_special=())]
+            found += [own[part]] if part in own else [ASIDE + i for i in harmony().encode(part, disallowed_special=())]
         return found
 
     def pieces(ids: list[int]) -> list[bytes]:
-        return [texts[i] if i in texts else harmony_pieces([i - _ASIDE])[0] for i in ids]
+        return [texts[i] if i in texts else harmony_pieces([i - ASIDE])[0] for i in ids]
 
     return Vocabulary(facts, ids, pieces)
 
 
-_ASIDE = 1_000_000
+ASIDE = 1_000_000
 """Borrowed ids stand above all ids of the facts."""
 
 

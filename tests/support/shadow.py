@@ -75,6 +75,12 @@ def odd(self, out):
     raise Odd("the words of a client", 1)
 
 
+def slow(self, out):
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+
+
 def interrupt(self, out):
     raise KeyboardInterrupt
 
@@ -91,6 +97,7 @@ Dies = bad(lambda self, out: os._exit(3))
 Hangs = bad(lambda self, out: time.sleep(3600))
 Spins = bad(lambda self, out: [None for _ in iter(int, 1)])
 Loud = bad(loud)
+Slow = bad(slow)
 """
 KIND = ("Raises", "Quits", "Interrupts", "RaisesOdd", "Strange", "Unsound", "Half", "Huge")
 """Those that fail and leave their process alive."""

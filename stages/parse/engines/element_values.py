@@ -108,12 +108,6 @@ class ElementArguments:
                 self._at = start
             self._held.append(text)
 
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self.writer.marker(text[i:j])
-        return j
-
     def _broken(self, code: FaultCode = FaultCode.MALFORMED_CALL) -> None:
         self.verdict = BROKEN
         self.code = code
@@ -261,7 +255,7 @@ class ElementArguments:
 
     def _json(self, text: str, i: int) -> int:
         if not self._whole:
-            i = self._space(text, i)
+            i = self.writer.space(text, i)
             if i == len(text):
                 return i
             if text[i] != "{":

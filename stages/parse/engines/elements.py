@@ -104,7 +104,7 @@ class Elements(ElementArguments):
     # --- between calls ------------------------------------------------------------------------------------------------
 
     def _block(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         tag, end = self._scans.tags.at(text, i, False)
@@ -158,7 +158,7 @@ class Elements(ElementArguments):
 
     def _body(self, text: str, i: int) -> int:
         if self._junk < 0:
-            i = self._space(text, i)
+            i = self.writer.space(text, i)
         if i == len(text):
             return i
         start, tag, end = self._scans.tags.find(text, i, False)

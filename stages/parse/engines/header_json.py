@@ -104,16 +104,10 @@ class HeaderJson(HeaderCall):
             return found, end
         return None, _UNDECIDED if end == i else i
 
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self.writer.marker(text[i:j])
-        return j
-
     # --- phases: each consumes, sets the verdict, changes the phase, or says _UNDECIDED ----------------------------
 
     def _section(self, text: str, i: int) -> int:
-        j = self._space(text, i)
+        j = self.writer.space(text, i)
         if j > i:
             return j
         found, end = self._literal(text, i)
@@ -143,7 +137,7 @@ class HeaderJson(HeaderCall):
         return end
 
     def _open(self, text: str, i: int) -> int:
-        j = self._space(text, i)
+        j = self.writer.space(text, i)
         if j > i:
             return j
         if self.header.names.match(text, i):
@@ -248,7 +242,7 @@ class HeaderJson(HeaderCall):
         return match.end()
 
     def _body(self, text: str, i: int) -> int:
-        j = self._space(text, i)
+        j = self.writer.space(text, i)
         if j > i:
             return j
         phase = _VALUES.get(text[i])
@@ -272,7 +266,7 @@ class HeaderJson(HeaderCall):
     # --- behind a call -------------------------------------------------------------------------------------------
 
     def _behind(self, text: str, i: int) -> int:
-        j = self._space(text, i)
+        j = self.writer.space(text, i)
         if j > i:
             return j
         header = self.header

@@ -78,22 +78,16 @@ class JsonBody:
         self.verdict = MORE
         end = self._hard.find(text, i, final)[0]
         if not self._begun or self._done:
-            i = self._space(text, i)
+            i = self._site.writer.space(text, i)
         if not self._begun and i < end and text[i] == "{":
             self._begun = True
         if self._begun and not self._done and i < end:
             i = self._json(text if end == len(text) else text[:end], i)
         if self._done:
-            i = self._space(text, i)
+            i = self._site.writer.space(text, i)
         if self.verdict == MORE and (i < len(text) or final):
             self._stop(text, i, final)
         return i
-
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self._site.writer.marker(text[i:j])
-        return j
 
     def _json(self, text: str, i: int) -> int:
         scanner, writer = self._scanner, self._site.writer

@@ -19,7 +19,6 @@ from typing import ClassVar, Final, Literal
 import msgspec
 
 from stages.events import FaultCode
-from stages.parse import arguments as js
 from stages.parse.engines import BROKEN, DONE, LEAVE, MORE, TEXT, named
 from stages.parse.engines.json_held import JsonKeys, JsonObjectState
 from stages.parse.engines.json_object import JsonObject
@@ -164,18 +163,12 @@ class JsonCalls:
 
     # --- phases: each consumes a character at least, sets the verdict or another phase, or waits -------------------
 
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self.writer.marker(text[i:j])
-        return j
-
     def _broken(self, code: FaultCode) -> None:
         self.verdict = BROKEN
         self.code = code
 
     def _head(self, text: str, i: int, final: bool) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         literal, end = self._scan.at(text, i, final)
@@ -195,7 +188,7 @@ class JsonCalls:
         return end
 
     def _open(self, text: str, i: int, final: bool) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         char = text[i]
@@ -272,7 +265,7 @@ class JsonCalls:
 
     def _item(self, text: str, i: int, final: bool) -> int:
         """Behind an object of an array, in a region: what does not go on with the array is text."""
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         if text[i] == "]":
@@ -287,7 +280,7 @@ class JsonCalls:
         return i + 1
 
     def _next_item(self, text: str, i: int, final: bool) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         if text[i] == "{":
@@ -299,7 +292,7 @@ class JsonCalls:
 
     def _separated(self, text: str, i: int, final: bool) -> int:
         """Behind an object of a run."""
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         char = text[i]
@@ -314,7 +307,7 @@ class JsonCalls:
         return self._over(text, i, i)
 
     def _close(self, text: str, i: int, final: bool) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         literal, end = self._scan.at(text, i, final)

@@ -124,12 +124,6 @@ class JsonHeld:
 
     # --- text -------------------------------------------------------------------------------------------------------
 
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self._writer.marker(text[i:j])
-        return j
-
     def _broken(self, code: FaultCode = FaultCode.MALFORMED_CALL, verdict: int = BROKEN) -> None:
         self.verdict = verdict
         self.code = code

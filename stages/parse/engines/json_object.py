@@ -65,7 +65,7 @@ class JsonObject(JsonHeld):
     # --- structure: each consumes a character at least, or sets the verdict --------------------------------------
 
     def _field(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self._writer.space(text, i)
         if i == len(text):
             return i
         if text[i] == '"' and (self._flat or not self._named):
@@ -81,7 +81,7 @@ class JsonObject(JsonHeld):
         return i
 
     def _colon(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self._writer.space(text, i)
         if i == len(text):
             return i
         if text[i] != ":":
@@ -109,7 +109,7 @@ class JsonObject(JsonHeld):
         return True
 
     def _next(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self._writer.space(text, i)
         if i == len(text):
             return i
         if text[i] == ",":
@@ -139,7 +139,7 @@ class JsonObject(JsonHeld):
         return i + 1
 
     def _value(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self._writer.space(text, i)
         if i == len(text):
             return i
         char = text[i]

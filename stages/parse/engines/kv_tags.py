@@ -154,12 +154,6 @@ class KvCalls:
         if self._json is not None:
             self._json.repaired()
 
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self.writer.marker(text[i:j])
-        return j
-
     def _broken(self, code: FaultCode = FaultCode.MALFORMED_CALL, verdict: int = BROKEN) -> None:
         self.verdict = verdict
         self.code = code
@@ -172,7 +166,7 @@ class KvCalls:
     # --- the block ----------------------------------------------------------------------------------------------------
 
     def _section(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         tag, end = self._scans.behind_call.at(text, i, False)
@@ -199,7 +193,7 @@ class KvCalls:
         return end
 
     def _lead(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         if text[i] == "{" and self._json is not None:
@@ -336,7 +330,7 @@ class KvCalls:
         if self.tags.section is None:
             self.verdict = LEAVE
             return i
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         tag, end = self._scans.pairs.at(text, i, False)

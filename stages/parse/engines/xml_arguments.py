@@ -72,12 +72,6 @@ class XmlArguments:
 
     # --- what phases have in common ---------------------------------------------------------------------------------
 
-    def _space(self, text: str, i: int) -> int:
-        j = js.space(text, i)
-        if j > i:
-            self.writer.marker(text[i:j])
-        return j
-
     def _emit_at(self, kind: Text, text: str, start: int) -> None:
         if text:
             self.writer.emit_at(kind, text, start)

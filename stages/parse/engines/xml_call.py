@@ -67,7 +67,7 @@ class XmlCall(XmlArguments):
 
     def _body(self, text: str, i: int) -> int:
         if self._junk < 0:
-            i = self._space(text, i)
+            i = self.writer.space(text, i)
         if i == len(text):
             return i
         if text[i] == "{" and self.table.object and not self._count and not self._whole and self._junk < 0:

@@ -192,7 +192,7 @@ class XmlCalls(XmlCall):
 
     def _block(self, text: str, i: int) -> int:
         if self._junk < 0:
-            i = self._space(text, i)
+            i = self.writer.space(text, i)
         if i == len(text):
             return i
         start, tag, end = self._scans.block.find(text, i, False)
@@ -294,7 +294,7 @@ class XmlCalls(XmlCall):
         return end
 
     def _lead(self, text: str, i: int) -> int:
-        i = self._space(text, i)
+        i = self.writer.space(text, i)
         if i == len(text):
             return i
         tag, end = self._scans.block.at(text, i, False)

@@ -3,7 +3,7 @@
 Nobody outside this folder imports its modules directly.
 """
 
-from stages.protocols.anthropic.accumulate import Accumulator, AccumulatorState
+from stages.protocols.anthropic.accumulate import Accumulator
 from stages.protocols.anthropic.ask import body_of
 from stages.protocols.anthropic.back import rewritten
 from stages.protocols.anthropic.chunks import (
@@ -16,8 +16,8 @@ from stages.protocols.anthropic.chunks import (
     error_chunk,
     error_type,
 )
-from stages.protocols.anthropic.decode import MessagesReader, MessagesState, failure_of
-from stages.protocols.anthropic.encoder import ENCODER, ChunkLayer, MessagesEncoder, MessagesSnapshot
+from stages.protocols.anthropic.decode import MessagesReader
+from stages.protocols.anthropic.encoder import ENCODER, ChunkLayer
 from stages.protocols.anthropic.hub import chat_of, decode_request, unknown_fields
 from stages.protocols.anthropic.partial import beginning
 from stages.protocols.anthropic.request import MessagesRequest
@@ -25,18 +25,14 @@ from stages.protocols.anthropic.request import MessagesRequest
 __all__ = [
     "ENCODER",
     "Accumulator",
-    "AccumulatorState",
     "BlockDelta",
     "BlockStart",
     "BlockStop",
     "Chunk",
     "ChunkLayer",
     "MessageBody",
-    "MessagesEncoder",
     "MessagesReader",
     "MessagesRequest",
-    "MessagesSnapshot",
-    "MessagesState",
     "beginning",
     "body_of",
     "chat_of",
@@ -44,7 +40,6 @@ __all__ = [
     "error_body",
     "error_chunk",
     "error_type",
-    "failure_of",
     "rewritten",
     "unknown_fields",
 ]

@@ -349,9 +349,9 @@ def _signature(response_id: str, index: int) -> str:
 
 
 class MessagesEncoder:
-    """The stage ``messages@2``."""
+    """The stage ``messages@3``."""
 
-    id = "messages@2"
+    id = "messages@3"
 
     def start(self, opening: Opening) -> Machine[Semantic, ChunkLayer]:
         """See Stage."""

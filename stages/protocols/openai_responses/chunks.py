@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from stages.events import FailureKind
-from stages.protocols.openai_chat import LogprobEntry
+from stages.events import ErrorInput, Failure, FailureKind
+from stages.protocols.openai_chat import LogprobEntry, error_chunk
 from stages.protocols.openai_responses.objects import Item, Part, Response, SummaryText
 
 _encode = msgspec.json.Encoder().encode
@@ -69,7 +69,7 @@ class Failed(LifecycleEvent, frozen=True, gc=False, tag="response.failed"):
 
 
 class ErrorEvent(StreamEvent, frozen=True, gc=False, tag="error"):
-    """Terminal: an error before there was a response, but behind the head of the stream."""
+    """Terminal: an error that is no part of the response, behind events of which no state is known."""
 
     code: str | None
     message: str
@@ -235,6 +235,12 @@ CODES: dict[FailureKind, str] = {"bad_request": "invalid_prompt", "rate_limited"
 """The code of a response's own error, by the kind of the failure."""
 OTHER_CODE = "server_error"
 """Of any other kind."""
+
+
+def error_event(failure: Failure | ErrorInput, number: int) -> ErrorEvent:
+    """A failure in a stream that has begun, where the encoder's state is not known. ``number``: the event's."""
+    said = error_chunk(failure.kind, failure.message, failure.code, failure.param).body["error"]
+    return ErrorEvent(number, said["code"], said["message"], failure.param)
 
 
 def chunk_of(value: Any) -> Chunk | None:

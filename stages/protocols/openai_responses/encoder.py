@@ -8,7 +8,7 @@
     CallEnd                response.function_call_arguments.done, response.output_item.done
     Finish                 the open part and item are done
     Usage                  response.completed, .incomplete or .failed
-    Failure                response.failed; before the response was shown the error object, or the event ``error``
+    Failure                response.failed; where nothing at all was sent the error object
     End                    the terminal event, where no usage came
     Tokens                 nothing; their entries go with the deltas of the answer (see ``waiting``)
     Marker, Dropped, Fault nothing
@@ -63,7 +63,6 @@ from stages.protocols.openai_responses.chunks import (
     Chunk,
     Completed,
     Created,
-    ErrorEvent,
     Failed,
     Incomplete,
     InProgress,
@@ -157,10 +156,13 @@ class _Encoder:
         if choice or self._finish is not None or self._phase is Phase.ENDED:
             return False
         if self._phase is not Phase.SHOWN:
-            self._phase = Phase.SHOWN
-            self._writer.send(out, Created, self._base)
-            self._writer.send(out, InProgress, self._base)
+            self._show(out)
         return True
+
+    def _show(self, out: list[ChunkLayer]) -> None:
+        self._phase = Phase.SHOWN
+        self._writer.send(out, Created, self._base)
+        self._writer.send(out, InProgress, self._base)
 
     # --- one for each event
 
@@ -234,10 +236,10 @@ class _Encoder:
         elif self._phase is Phase.FRESH or not self._stream:
             self._phase = Phase.ENDED
             out.append(shown)
-        elif self._phase is Phase.QUIET:
-            self._phase = Phase.ENDED
-            self._writer.send(out, ErrorEvent, error["code"], error["message"], event.param)
         else:
+            if self._phase is Phase.QUIET:
+                # The head is out, so this is a stream, and no client reads one that begins otherwise.
+                self._show(out)
             if self._writer.open is not None and self._writer.open.ended:
                 self._writer.close(out, "incomplete")
             param = msgspec.UNSET if event.param is None else event.param
@@ -261,16 +263,16 @@ class _Encoder:
     def _end(self, out: list[ChunkLayer]) -> None:
         reason = _CUT.get(self._finish or "")
         if reason is not None:
-            self._show(out, Incomplete, "incomplete", incomplete_details=IncompleteDetails(reason))
+            self._over(out, Incomplete, "incomplete", incomplete_details=IncompleteDetails(reason))
         elif self._writer.broken is not None:
             self._fail(ResponseError(OTHER_CODE, self._writer.broken), out)
         else:
-            self._show(out, Completed, "completed")
+            self._over(out, Completed, "completed")
 
     def _fail(self, error: ResponseError, out: list[ChunkLayer]) -> None:
-        self._show(out, Failed, "failed", error=error)
+        self._over(out, Failed, "failed", error=error)
 
-    def _show(self, out: list[ChunkLayer], kind: type[LifecycleEvent], status: str, **fields: Any) -> None:
+    def _over(self, out: list[ChunkLayer], kind: type[LifecycleEvent], status: str, **fields: Any) -> None:
         usage = None if self._usage is None else _usage(self._usage)
         response = msgspec.structs.replace(
             self._base, status=status, output=tuple(self._writer.output), usage=usage, **fields
@@ -318,9 +320,9 @@ def machine(opening: Opening, base: Response, broken: str | None) -> Machine[Sem
 
 
 class ResponsesEncoder:
-    """The stage ``responses@1``."""
+    """The stage ``responses@2``."""
 
-    id = "responses@1"
+    id = "responses@2"
 
     def start(self, opening: Opening) -> Machine[Semantic, ChunkLayer]:
         """See Stage."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from stages.protocols.openai_chat import LogprobEntry
-
-Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
