@@ -30,6 +30,7 @@ from stages.parse.modes import THINKS, Mode
 from stages.parse.reasoning import start_mode
 from stages.parse.spelling import NAME, NUMBER, Spelling
 from stages.parse.types import Parameters
+from stages.schema_size import LARGEST, size
 
 _PARAMETERS: Final = {
     "chat": "tools[{}].function.parameters", "responses": "tools[{}].parameters", "messages": "tools[{}].input_schema",
@@ -65,7 +66,7 @@ class Constraint(msgspec.Struct, frozen=True):
             return self._thought(table)
         if mode is Mode.LEAD and self.thinks and not tail.rstrip().endswith(table.closers):
             openers = OneOf(tuple(Literal(opener) for opener in table.openers))
-            return OneOf((self.rule, Row((openers, self._thought(table)))))
+            return Row((Newlines(), OneOf((self.rule, Row((openers, self._thought(table)))))))
         return Row((Newlines(), self.rule)) if mode is Mode.AFTER else self.rule
 
     def _thought(self, table: Reasoning) -> Rule:
@@ -104,7 +105,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     wanted = _wanted(ask, protocol, spelling, loose=not forced)
     # A named function is an answer in a form of its own: one.
     several = ask.parallel and ask.function is None and spelling.between is not None
-    calls = Row(_calls(spelling, wanted, several))
+    calls = Row((*_calls(spelling, wanted, several), *_line(spelling, several)))
     if channels is not None:
         return _told(channels, None if forced else answer or _text(channels), calls, preamble=not forced and not answer)
     if forced:
@@ -124,6 +125,7 @@ def _wanted(ask: Ask, protocol: str, spelling: Spelling, *, loose: bool) -> list
     counts; of others, where arguments are not JSON, the names that it lists."""
     names = frozenset(ask.allowed if ask.function is None else (ask.function,))
     wanted: list[_Wanted] = []
+    left = LARGEST
     for index, tool in enumerate(ask.tools):
         if names and tool.name not in names:
             continue
@@ -131,7 +133,11 @@ def _wanted(ask: Ask, protocol: str, spelling: Spelling, *, loose: bool) -> list
             raise _unnamed(tool.name, _NAMES[protocol].format(index))
         free = loose and not tool.strict
         schema = _schema(tool) if not free else _OBJECT if spelling.arguments is None else _listed(tool)
-        wanted.append(_Wanted(tool.name, _ways(spelling, tool.name, Json(schema, _PARAMETERS[protocol].format(index)))))
+        value = Json(schema, _PARAMETERS[protocol].format(index))
+        left -= size(schema)
+        if left < 0:  # spelling it would take as long as compiling it
+            raise _unsupported(value.param, f"all schemas together are too large: more than {LARGEST} parts")
+        wanted.append(_Wanted(tool.name, _ways(spelling, tool.name, value)))
     return wanted
 
 
@@ -159,6 +165,11 @@ def _unnamed(name: str, param: str) -> RequestError:
     return RequestError(message, param=param, code="unsupported_schema")
 
 
+def _unsupported(param: str, why: str) -> RequestError:
+    message = f"{param}: no output can be held to this schema: {why}"
+    return RequestError(message, param=param, code="unsupported_schema")
+
+
 def _schema(tool: Tool) -> dict[str, Any]:
     """Arguments are one object, whatever else the schema allows."""
     if tool.parameters is None:
@@ -179,6 +190,12 @@ def _calls(spelling: Spelling, wanted: Sequence[_Wanted], several: bool, begun: 
     if between is None or not several:
         return first, Literal(spelling.closes)
     return first, Again(OneOf(tuple(_call(between, tool, None) for tool in wanted))), Literal(spelling.closes)
+
+
+def _line(spelling: Spelling, several: bool) -> tuple[Rule, ...]:
+    """A newline behind the last call, where it may stand between two: to write it is not to promise another."""
+    alone = several and not spelling.closes and (spelling.between or "").startswith("\n")
+    return (OneOf((Literal("\n"), NOTHING)),) if alone else ()
 
 
 def _call(lead: str, tool: _Wanted, begun: str | None) -> Rule:

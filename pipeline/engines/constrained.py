@@ -18,18 +18,17 @@ import msgspec
 from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
 from pipeline.engines.once import Made, Once
-from pipeline.engines.schemas import refused, size
+from pipeline.engines.schemas import refused
 from stages.errors import RequestError
 from stages.grammar import Json, Rule, Spelled, String
 from stages.opening import TokenizerFacts
+from stages.schema_size import LARGEST, size
 
 VERSION: Final = version("llguidance")
 KEPT: Final = 32
 """Compiled grammars that are kept for the next request that wants them: some hundred kB each."""
-LARGEST: Final = 5000
-"""The size of all schemas of a request (see ``schemas.size``): seconds to compile, some 10 kB each."""
 _KEPT_SIZE: Final = 4 * LARGEST
-"""Of all that are kept: 200 MB."""
+"""The schemas of all that are kept: some 10 kB a part, 200 MB."""
 _LIMITS: Final = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_states=50_000)
 """An object with 500 optional properties needs 2000 items; a state takes 2 kB."""
 AT_ONCE: Final = 2

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from pipeline.engines.patterns import others, translated
 from stages.parse.types import target
+from stages.schema_size import too_large
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -37,13 +38,6 @@ _OTHERS: Final = frozenset(
 _OWN: Final = frozenset(("properties", "required", *_OTHERS))
 _ELSEWHERE: Final = ("$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not", "dependentSchemas")
 """Say more of the same value."""
-LARGEST: Final = 5000
-"""The size of a schema. Real ones stay below 300."""
-WIDEST: Final = 2000
-"""Of one with an object, an array or a list of more than ``_WIDE``: compiling is quadratic in these, 1 s then."""
-_WIDE: Final = 500
-_LISTED: Final = 10
-"""Values of an enum that cost what a property costs."""
 _MET: Final = 8
 """Patterns for one string: each doubles the time."""
 _KEYED: Final = 50
@@ -210,34 +204,11 @@ def _lists_all(schema: Schema) -> bool:
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
-def size(schema: Schema) -> int:
-    """What compiling it costs: its objects, arrays, and names that are required; ten values of an enum count as one."""
-    return _measured(schema)[0]
-
-
-def _measured(schema: Schema) -> tuple[int, int]:
-    """And how many its longest part has."""
-    total = longest = 0
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        total += 1
-        longest = max(longest, len(part))
-        waiting += [each for each in (part.values() if _is_schema(part) else part) if isinstance(each, dict | list)]
-        if _is_schema(part):
-            names, values = part.get("required"), part.get("enum")
-            total += len(names) if _is_list(names) else 0
-            total += len(values) // _LISTED if _is_list(values) else 0
-    return total, longest
-
-
 def refused(schema: Schema) -> str:
     """Why no output is held to it; empty: the library is to say. Raises RecursionError where it is nested, or refers
     from one part to the next, too deep."""
-    parts, longest = _measured(schema)
-    most = WIDEST if longest > _WIDE else LARGEST
-    if parts > most:
-        return f"it is too large: {parts} properties, required names and other parts, where {most} are the most"
+    if why := too_large(schema):
+        return why
     reader = _Reader(schema)
     shared = _shared(schema)
     for node in _nodes(schema):

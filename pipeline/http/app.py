@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import NamedTuple
 
+import anyio
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
@@ -53,6 +54,8 @@ PATHS = (
 )
 RAW = "plain"
 """The parser of completions."""
+SPELT = 2
+"""Requests whose calls are spelled at once: each takes the lock that all threads share."""
 MAX_NOTED = 100
 """Names of ignored fields that are remembered; who sends more than that makes them up."""
 
@@ -84,6 +87,7 @@ class Server(Host):
         self.state = responses.State(self)
         self._ignored: set[str] = set()
         self._unheld = False
+        self.spelling = anyio.CapacityLimiter(SPELT)
 
     def parser_of(self, name: str) -> Stage[Input, Semantic] | None:
         """See Host."""
@@ -91,15 +95,15 @@ class Server(Host):
 
     def session(self, protocol: str, plan: Plan, body: bytes) -> Session:
         """Open a session: from here on everything is recorded."""
-        return self._started(self._opened(protocol, plan, body, responses.ALONE))
+        return self._started(self._opened(protocol, plan, body, responses.ALONE, self._constraint(protocol, plan)))
 
-    def _opened(self, protocol: str, plan: Plan, body: bytes, turn: responses.Turn) -> _Opened:
+    def _opened(
+        self, protocol: str, plan: Plan, body: bytes, turn: responses.Turn, constraint: Constraint | None
+    ) -> _Opened:
         """A session whose recording has begun, and nothing else."""
         session_id, opened = ids.new_session_id(), ids.unix_ns()
-        # A completion is the model's text as it wrote it.
-        name, parser = (RAW, None) if protocol == "completions" else (self.parser_name, self.parser)
+        name, parser = self._parser(protocol)
         elapsed = ids.stopwatch()
-        constraint = self._constraint(protocol, plan, parser or catalog.parser(name))
         opening = Opening(
             session=session_id,
             key=ids.new_key(),
@@ -139,8 +143,22 @@ class Server(Host):
             session.abort("shutdown")
         return session
 
-    def _constraint(self, protocol: str, plan: Plan, parser: Stage[Input, Semantic]) -> Constraint | None:
+    def _parser(self, protocol: str) -> tuple[str, Stage[Input, Semantic] | None]:
+        """Its name, and what it is (None: the catalog knows)."""
+        # A completion is the model's text as it wrote it.
+        return (RAW, None) if protocol == "completions" else (self.parser_name, self.parser)
+
+    async def _grammar(self, protocol: str, plan: Plan) -> Constraint | None:
+        """The same as ``_constraint``."""
+        if not plan.ask.tools:
+            return self._constraint(protocol, plan)
+        # How a call is written takes a second at worst: others do not wait for it.
+        return await anyio.to_thread.run_sync(self._constraint, protocol, plan, limiter=self.spelling)
+
+    def _constraint(self, protocol: str, plan: Plan) -> Constraint | None:
         """What the engine is to hold the output to. With forced tokens, or a parser that is none of ours: nothing."""
+        name, own = self._parser(protocol)
+        parser = own or catalog.parser(name)
         forced = plan.sampling.forced_ids or plan.sampling.forced_text is not None
         if forced or not self.engine.facts.constrains or not isinstance(parser, Parser):
             return None
@@ -149,7 +167,8 @@ class Server(Host):
         if called and constraint is None and not self._unheld:
             self._unheld = True
             log.warning(
-                "a request requires a call: the model is only asked for it, because the parser %s reads no calls (--parser)",
+                "a request requires a call: the model is only asked for it, because the parser %s reads no calls "
+                "(--parser)",
                 self.parser_name,
             )
         return constraint
@@ -164,12 +183,13 @@ class Server(Host):
             wish = self.wish(scope)
             turn = await responses.turn(self.state, body) if protocol == "responses" else responses.ALONE
             plan = await self._plan(protocol, body, turn)
+            constraint = await self._grammar(protocol, plan)
             self._note(plan.ignored)
             refused = self.refused(protocol)
             if refused is not None:
                 await refused(scope, receive, send)
                 return
-            opened = self._opened(protocol, plan, body, turn)
+            opened = self._opened(protocol, plan, body, turn, constraint)
             if turn.known is not None:
                 await self._alone(opened, turn.conversation)
         except RequestError as error:

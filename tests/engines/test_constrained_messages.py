@@ -39,6 +39,9 @@ def takes(name: str, ask: Ask, text: str, tail: str) -> bool:
     [
         (CALL, True, True, True),
         (f"{CALL}{E}", True, True, True),
+        (f' to=functions.tide{C}commentary json{M}{{"port": "Brest"}}', True, True, True),
+        (f' to=functions.tide{C}commentary {K}json{M}{{"port": "Brest"}}', True, True, True),
+        (f'{CALL}{E}{S} to=functions.tide{C}commentary json{M}{{"port": "Brest"}}', True, True, True),
         (f"{C}analysis{M}I need it.{E}{S}{CALL}", True, True, True),
         (f"{C}analysis{M}One.{E}{S}{C}analysis{M}Two.{E}{S}{CALL}", True, True, True),
         (f"{CALL}{E}{S}{CALL}", True, True, True),

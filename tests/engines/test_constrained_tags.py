@@ -94,6 +94,42 @@ def test_a_call_is_written_as_the_template_writes_it(name: str) -> None:
     assert not takes(name, text.replace(">3<", ">three<").replace("day>3", "day>x"))
 
 
+def test_newlines_before_reasoning_and_calls_and_behind_them() -> None:
+    """GLM 4.5 begins with one; Nemotron ends with one, and has not promised another call then."""
+    vocabulary = Vocabulary(("<think>", "</think>", "<tool_call>", "</tool_call>"))
+    glm, moon = form_of("glm"), "<tool_call>moon\n</tool_call>"
+    for text in (f"\n<think>Low.</think>\n{moon}", f"\n{moon}", f"\n<think></think>\n{moon}\n{moon}\n"):
+        held = vocabulary.held(made(glm, vocabulary, MOON), TAIL)
+        assert vocabulary.takes(held, text)
+        got = read("glm", text, MOON)
+        assert (got.faults, got.content, {call.name for call in got.calls}) == ([], None, {"moon"})
+    constraint = constraint_of(
+        Ask(tools=(MOON,), tool_choice="required", parallel=False), glm, vocabulary.facts, "chat"
+    )
+    assert constraint is not None
+    assert vocabulary.takes(vocabulary.held(constraint, TAIL), moon)
+    assert not vocabulary.takes(vocabulary.held(constraint, TAIL), f"{moon}\n")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {f"p{number}": {"type": "string"} for number in range(5000)},
+        {"a": {"type": "string", "pattern": "(a|b)?" * 4000}},
+        {"a": {"enum": ["a" * 2_000_000]}},
+    ],
+    ids=["wide", "pattern", "enum"],
+)
+def test_what_is_too_large_is_refused_before_it_is_spelled(properties: dict[str, Any]) -> None:
+    """Of two tools, the one that is too much."""
+    big = Tool("big", None, {"type": "object", "properties": properties})
+    with pytest.raises(RequestError, match="too large") as caught:
+        made(form_of("glm"), Vocabulary(), MOON, big)
+    assert (caught.value.param, caught.value.code) == ("tools[1].function.parameters", "unsupported_schema")
+    # Nothing holds it.
+    assert constraint_of(Ask(tools=(MOON, big)), form_of("glm"), Vocabulary().facts, "chat") is None
+
+
 @pytest.mark.parametrize(
     "call",
     [

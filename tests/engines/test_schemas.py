@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline.engines.patterns import translated
-from pipeline.engines.schemas import WIDEST, refused, size, writable
+from pipeline.engines.schemas import refused, writable
+from stages.schema_size import WIDEST, size
 
 NAME: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
 CLOSED: dict[str, Any] = {**NAME, "additionalProperties": False}
@@ -158,6 +159,14 @@ REFUSED: list[tuple[Any, str]] = [
     ({"enum": [{"a": 1}] * WIDEST}, "too large"),
     ({"required": [f"p{number}" for number in range(WIDEST)]}, "too large"),
     ({"properties": {f"p{number}": {} for number in range(WIDEST)}}, "too large"),
+    # So does text.
+    ({"pattern": "ab" * 2000}, ""),
+    ({"pattern": "(a|b)?" * 4000}, "too large"),
+    ({"patternProperties": {"a" * 30_000: {}}}, "too large"),
+    ({"enum": ["a" * 2_000_000]}, "too large"),
+    ({"const": "a" * 2_000_000}, "too large"),
+    ({"properties": {"a" * 2_000_000: {}}}, "too large"),
+    ({"description": "a" * 2_000_000}, ""),
     # Width is what takes long.
     (wide("abcdefghi", 500), ""),
     (wide("abcdefghij", 500), "5000 are the most"),
@@ -167,7 +176,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"allOf": patterns(9)}, "9 patterns"),
     ({"allOf": [{"$ref": "#/$defs/x"}, *patterns(2)], "$defs": {"x": {"allOf": patterns(7)}}}, "9 patterns"),
     ({"anyOf": patterns(20)}, ""),
-    ({"properties": dict(enumerate(patterns(20)))}, ""),
+    ({"properties": {f"p{number}": part for number, part in enumerate(patterns(20))}}, ""),
     ({"patternProperties": names(50)}, ""),
     ({"items": {"patternProperties": names(51)}}, "51 patternProperties"),
     ({"allOf": [{"patternProperties": names(26)}, {"patternProperties": names(25)}], "x": 1}, "51"),
@@ -208,6 +217,10 @@ def test_the_size_of_a_schema() -> None:
     assert size({}) == 1
     # Itself, properties, a, required, its two names, enum; and two for 25 of its values.
     assert size({"properties": {"a": {}}, "required": ["a", "b"], "enum": ["x"] * 25}) == 1 + 1 + 1 + 1 + 2 + 1 + 2
+    # 250 characters of a name and of values, 12 of patterns.
+    assert size({"properties": {"a" * 250: {}}}) == 1 + 1 + 1 + 1
+    assert size({"enum": ["a" * 200, "b" * 50]}) == 1 + 1 + 1
+    assert size({"pattern": "^[a-z]+$", "patternProperties": {"^x-.": {}}}) == 1 + 1 + 1 + 3
 
 
 def test_doubling_references_are_read_once() -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 from typing import Any
 
+import anyio.lowlevel
 import msgspec
 import pytest
 
@@ -48,3 +49,20 @@ async def test_the_log_says_that_a_call_is_only_asked_for(
     assert len(caplog.messages) == len(says)
     for message, want in zip(caplog.messages, says, strict=True):
         assert want in message
+
+
+@pytest.mark.anyio
+async def test_others_are_served_while_calls_are_spelled() -> None:
+    """How 300 tools are written takes a second: the event loop goes on."""
+    schema = {"type": "object", "properties": {f"p{number}": {"type": ["string", "null"]} for number in range(6)}}
+    tools = [{"type": "function", "function": {"name": f"tide_{n}", "parameters": schema}} for n in range(300)]
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "tool_choice": "required"}
+    engine, seen = Holding([["Two "]]), 0
+    exchange = Exchange(json.dumps({**body, "model": engine.facts.model}).encode())
+    async with serving(engine=engine, parser="pythonic") as server, anyio.create_task_group() as tasks:
+        tasks.start_soon(exchange.run, server)
+        with anyio.fail_after(60):
+            while not exchange.sent:
+                seen += server.spelling.borrowed_tokens
+                await anyio.lowlevel.checkpoint()
+    assert (exchange.status, seen > 0) == (200, True)

@@ -145,13 +145,14 @@ def test_a_forced_call_of_hermes() -> None:
             row(const(f'{lead}{head}moon", "arguments": '), json_of(empty), const("}\n</tool_call>")),
         )
 
-    both = (calls(""), star(calls("\n")))
-    thought = (text("<tool_call>", "</think>"), const("</think>"), {"type": "regex", "pattern": "\\n{0,2}"})
+    both = (calls(""), star(calls("\n")), {"type": "optional", "content": const("\n")})
+    lines = {"type": "regex", "pattern": "\\n{0,2}"}
+    thought = (text("<tool_call>", "</think>"), const("</think>"), lines)
     assert structural(constraint.after("<|im_start|>assistant\n<think>\n")) == {
         "type": "structural_tag", "format": row(*thought, *both),
     }  # fmt: skip
     assert structural(constraint.after("<|im_start|>assistant\n")) == {
-        "type": "structural_tag", "format": either(row(*both), row(const("<think>"), *thought, *both)),
+        "type": "structural_tag", "format": row(lines, either(row(*both), row(const("<think>"), *thought, *both))),
     }  # fmt: skip
 
 

@@ -76,6 +76,11 @@ HARMONY: Final = Format(
         Spelling(
             ("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", ""),
             between="<|end|><|start|>assistant",
+            # As the model's template tells it of its calls before.
+            also=(
+                Spelling((" to=functions.", "<|channel|>commentary json<|message|>", "")),
+                Spelling((" to=functions.", "<|channel|>commentary <|constrain|>json<|message|>", "")),
+            ),
         ),
     ),
     enders=("<|endoftext|>",),

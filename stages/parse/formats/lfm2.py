@@ -23,7 +23,7 @@ from stages.parse.spellings.python import JSON, NAME, Display, Python
 _END: Final = "<|tool_call_end|>"
 _DIALECT: Final = Pythonic(ends=(_END,), loose=True)
 _KEYS: Final = JsonKeys(name=("name",), arguments=("arguments", "parameters"))
-_ARGUMENTS: Final = Python(outer=Display(quotes="'", keywords=True), inner=Display(JSON, '"'))
+_ARGUMENTS: Final = Python(outer=Display(quotes="'", keywords=True), inner=Display(JSON))
 _SPELLING: Final = Spelling(
     ("", "(", ")"),
     opens="<|tool_call_start|>[",
