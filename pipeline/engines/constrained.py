@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Final
 
 import llguidance
+import msgspec
 
 from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
@@ -110,7 +111,8 @@ class Grammars:
     def _written(self, rule: String, param: str) -> None:
         """There is such a string: the library would find out when it is to be written."""
         try:
-            Held(self._matcher(Writer(self._special).grammar(rule)), frozenset()).mask()
+            bare = msgspec.structs.replace(rule, opens="")
+            Held(self._matcher(Writer(self._special).grammar(bare)), frozenset()).mask()
         except Unservable:
             what = " and ".join(rule.patterns[:3]) or f"at least {rule.least} characters"
             raise _unsupported(param, f"no string that can be written in this format satisfies {what:.200}") from None

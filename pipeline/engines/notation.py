@@ -67,7 +67,7 @@ class Writer:
             case Row():
                 return " ".join(self._expression(part) for part in rule.parts) or '""'
             case OneOf():
-                return f"({' | '.join(self._expression(option) for option in rule.options)})"
+                return f"({' | '.join(map(self._option, rule.options))})"
             case Again():
                 times = "*" if (rule.least, rule.most) == (0, None) else f"{{{rule.least},{_most(rule.most)}}}"
                 return f"({self._expression(rule.rule)}){times}"
@@ -82,6 +82,12 @@ class Writer:
             case _:
                 return self._lexeme(rule)
 
+    def _option(self, rule: Rule) -> str:
+        """Of a string that opens with letters the library itself sees that there is none, and takes another option."""
+        if isinstance(rule, String) and rule.opens and self._lettered((rule.opens,)):
+            return self._string(rule)
+        return self._expression(rule)
+
     def _lexeme(self, rule: Json | Free | String | Text | Number | Newlines) -> str:
         match rule:
             case Text():
@@ -91,6 +97,7 @@ class Writer:
             case Free():
                 return self._free(rule)
             case String():
+                self._check(rule)
                 return self._string(rule)
             case Number():
                 return self._named("NUMBER", "/[1-9][0-9]{0,3}/")
@@ -162,10 +169,13 @@ class Writer:
             later = begun
         return first
 
-    def _string(self, rule: String) -> str:
+    def _check(self, rule: String) -> None:
+        """There may be no such string."""
         narrow = rule.most is not None or rule.without or rule.unlike or len(rule.patterns) > 1
         if rule.least or (rule.patterns and narrow):
             self.strings[rule] = "" if self._inside is None else self._inside.param
+
+    def _string(self, rule: String) -> str:
         parts = [f"/(?s:.{{{rule.least},{_most(rule.most)}}})/", *(_between_slashes(each) for each in rule.patterns)]
         parts += [f"~{_between_slashes(each)}" for each in rule.unlike]
         if without := [quoted(marker) for marker in self._lettered(rule.without)]:
