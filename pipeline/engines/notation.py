@@ -27,7 +27,7 @@ from stages.grammar import (
     String,
     Text,
 )  # fmt: skip
-from stages.parse.spellings.strings import quoted
+from stages.parse.spellings.patterns import quoted
 
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 _LINES: Final = {"whitespace_pattern": "[ ]|\\n {0,32}"}

@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
-from pipeline.engines.patterns import others, translated
+from stages.parse.spellings.patterns import others, translated
 from stages.parse.types import target
 
 Schema: TypeAlias = dict[str, Any]

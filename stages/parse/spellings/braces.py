@@ -13,8 +13,9 @@ import msgspec
 from stages.grammar import Json, Literal, Row, Rule, Spelled, String, Text
 from stages.parse.spellings.nested import Values
 from stages.parse.spellings.objects import Key
+from stages.parse.spellings.patterns import quoted
 from stages.parse.spellings.python import JSON, encodable, known
-from stages.parse.spellings.strings import Bare, quoted
+from stages.parse.spellings.strings import Bare
 from stages.parse.spellings.ways import Both
 from stages.parse.types import ANY, STRING, Types, coerce
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from stages.parse.spellings.shape import Reader, Schema, refuse
+from stages.errors import Unheld
+from stages.parse.spellings.shape import Reader, Schema
 
 Way: TypeAlias = tuple[Schema, ...]
 
@@ -36,11 +37,11 @@ def ways(reader: Reader, schema: Any, depth: int = 0) -> list[Way]:
     if not isinstance(schema, dict) or not schema:
         return [()]
     if depth > _DEEPEST:
-        refuse(reader.param, "it is nested, or refers, too deep")
+        raise Unheld(reader.param, "it is nested, or refers, too deep")
     node = cast("Schema", schema)
     for key in _BEYOND:
         if key in node:
-            refuse(reader.param, f'"{key}" cannot be held to in this format')
+            raise Unheld(reader.param, f'"{key}" cannot be held to in this format')
     own: Way = ({key: value for key, value in node.items() if key not in ("$ref", "allOf", *_EITHER)},)
     found = [own]
     every = [reader.target(node["$ref"])] if "$ref" in node else []
@@ -57,7 +58,7 @@ def ways(reader: Reader, schema: Any, depth: int = 0) -> list[Way]:
 
 def _both(reader: Reader, one: list[Way], other: list[Way]) -> list[Way]:
     if len(one) * len(other) > _MOST:
-        refuse(reader.param, f"a value may be written in more than {_MOST} ways")
+        raise Unheld(reader.param, f"a value may be written in more than {_MOST} ways")
     both = [(*mine, *theirs) for mine in one for theirs in other]
     reader.spend(sum(map(len, both)))
     return both
@@ -72,7 +73,7 @@ def _apart(reader: Reader, branches: list[list[Way]], allowed: frozenset[str]) -
         known = None if None in listed else frozenset(_key(value) for each in listed for value in each or ())
         for kinds_before, known_before in taken:
             if bare & kinds_before and (known is None or known_before is None or known & known_before):
-                refuse(reader.param, '"oneOf" whose branches may overlap cannot be held to in this format')
+                raise Unheld(reader.param, '"oneOf" whose branches may overlap cannot be held to in this format')
         taken.append((bare, known))
 
 

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from stages.errors import RequestError
+from stages.errors import RequestError, Unheld
 from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled
 from stages.parse.engines.nested_tags import NestedXml
 from stages.parse.engines.nested_value import ITEM
 from stages.parse.spelling import Spelling
 from stages.parse.spellings.leaves import Way, kinds, ways
 from stages.parse.spellings.pairs import Pairs, Values
-from stages.parse.spellings.shape import Reader, Schema, Shape, refuse
+from stages.parse.spellings.shape import Reader, Schema, Shape
 from stages.parse.spellings.strings import Bare
 from stages.parse.types import Types
 
@@ -62,7 +62,7 @@ class _Elements:
         try:
             found = tuple(writer.members(shape, reader.parameters.types, 0) for shape in reader.shapes(value.schema))
         except RecursionError:
-            refuse(value.param, "it is nested, or refers, too deep")
+            raise Unheld(value.param, "it is nested, or refers, too deep") from None
         return Spelled(value.schema, value.param, found[0] if len(found) == 1 else OneOf(found))
 
 
@@ -81,7 +81,7 @@ class _Writer:
             if _TAG.fullmatch(member.name) is not None:
                 pairs.append((self.element(member.name, member.schema, types(member.name), depth), member.required))
             elif member.required:
-                refuse(self.reader.param, f"the name {member.name!r} cannot be written in this format")
+                raise Unheld(self.reader.param, f"the name {member.name!r} cannot be written in this format")
         return Members(tuple(pairs))
 
     def element(self, tag: str, schema: Schema, types: Types, depth: int) -> Rule:
@@ -89,7 +89,7 @@ class _Writer:
         values = _Inside(self, schema, types, f"{self.ns}</{tag}>", depth).ways()
         rules = tuple(rule for each in values.values() for rule in each)
         if not rules:
-            refuse(self.reader.param, f"no value of {tag!r} can be written in this format")
+            raise Unheld(self.reader.param, f"no value of {tag!r} can be written in this format")
         return Row((Literal(f"{self.ns}<{tag}>"), rules[0] if len(rules) == 1 else OneOf(rules)))
 
     def deep(self, depth: int) -> bool:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Protocol, TypeAlias, cast
 
+from stages.errors import Unheld
 from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text
 from stages.parse.spellings.objects import Key, Objects
+from stages.parse.spellings.patterns import quoted
 from stages.parse.spellings.productive import names, productive
-from stages.parse.spellings.shape import Schema, refuse
-from stages.parse.spellings.strings import quoted
+from stages.parse.spellings.shape import Schema
 from stages.parse.spellings.ways import Both, Ways, is_list, is_schema, kinds, listed, named
 from stages.parse.types import Types, types_of
 from stages.schema import checker
@@ -108,16 +109,16 @@ class Values:
         (None: of one that is not listed). Raises RequestError."""
         ways = self.ways.of((self.ways.root,))
         if any(listed(way) is not None for way in ways):
-            refuse(self.param, '"enum" or "const" of all arguments cannot be held to in this format')
+            raise Unheld(self.param, '"enum" or "const" of all arguments cannot be held to in this format')
         rules = [self._object(way, outer, types) for way in ways if "object" in kinds(way, self.param)]
         while self._waiting:
             name, make = self._waiting.popleft()
             self._rules[name] = make()
         rules, made = productive(rules, self._rules)
         if not rules:
-            refuse(self.param, "unsatisfiable: nothing that satisfies it can be written in this format")
+            raise Unheld(self.param, "unsatisfiable: nothing that satisfies it can be written in this format")
         if sum(bool(names(rule)) for rule in made.values()) > _HOLDING:
-            refuse(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
+            raise Unheld(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
         rule = rules[0] if len(rules) == 1 else OneOf(tuple(rules))
         return Defined(made, rule) if made else rule
 
@@ -191,7 +192,7 @@ class Values:
         root = self.ways.root
         found = checker({"allOf": rest, **{key: root[key] for key in ("$defs", "definitions") if key in root}})
         if found is None:
-            refuse(self.param, "an enum, or a const, stands beside what it cannot be checked against")
+            raise Unheld(self.param, "an enum, or a const, stands beside what it cannot be checked against")
         return [value for value in values if found.fault(json.dumps(value)) is None]
 
     def _words(self, way: Both) -> list[str]:
@@ -199,7 +200,7 @@ class Values:
 
     def _constant(self, value: Any, notation: Notation, types: Types | None, depth: int) -> Rule:
         if depth > _DEEPEST:
-            refuse(self.param, "it is nested, or refers, too deep")
+            raise Unheld(self.param, "it is nested, or refers, too deep")
         inner = self._inner
         if is_list(value):
             items = [self._constant(item, inner, None, depth + 1) for item in value]
@@ -210,18 +211,18 @@ class Values:
         if isinstance(value, str):
             text = notation.texts([value], types)
             if text is None:
-                refuse(self.param, f"the value {value!r:.100} cannot be written in this format")
+                raise Unheld(self.param, f"the value {value!r:.100} cannot be written in this format")
             return text
         if value is None or isinstance(value, bool):
             return Literal(notation.words[value])
         if not isfinite(value):
-            refuse(self.param, f"the value {value!r:.100} cannot be written in this format")
+            raise Unheld(self.param, f"the value {value!r:.100} cannot be written in this format")
         return Text(quoted(json.dumps(value)))
 
     def _pair(self, name: str, value: Any, depth: int) -> Rule:
         key = self._inner.key(Key(name))
         if key is None:
-            refuse(self.param, f"the name {name!r:.100} cannot be written in this format")
+            raise Unheld(self.param, f"the name {name!r:.100} cannot be written in this format")
         return Row((key, self._constant(value, self._inner, None, depth + 1)))
 
     # --- objects and arrays -------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Values:
         name = self._names.get(key)
         if name is None:
             if len(self._names) >= _RULES:
-                refuse(self.param, f"it is too large: it has more than {_RULES} objects and arrays")
+                raise Unheld(self.param, f"it is too large: it has more than {_RULES} objects and arrays")
             name = self._names[key] = f"{kind}{len(self._names)}"
             self._kept.append(way)
             self._waiting.append((name, make))
@@ -267,13 +268,13 @@ class Values:
             key = notation.key(Key(member.name))
             if key is None:
                 if member.required:
-                    refuse(self.param, f"the name {member.name!r:.100} cannot be written in this format")
+                    raise Unheld(self.param, f"the name {member.name!r:.100} cannot be written in this format")
                 continue
             value = self.value(member.both, notation, types(member.name), member.read)
             if value is not None:
                 parts.append((Row((key, value)), member.required))
             elif member.required:
-                refuse(
+                raise Unheld(
                     self.param, f"unsatisfiable: {member.name!r:.100} is required, and nothing can be written for it"
                 )
         others: list[Rule] = []
@@ -287,7 +288,7 @@ class Values:
     def _array(self, way: Both) -> Rule:
         least, most, first, rest = self.objects.items(way)
         if len(first) > _ITEMS:
-            refuse(self.param, f"an array has more than {_ITEMS} items with a schema of their own")
+            raise Unheld(self.param, f"an array has more than {_ITEMS} items with a schema of their own")
         read = tuple(part for schema in way if is_schema(part := schema.get("items")))
         rules = [self.value(both, self._inner, None, read) for both in first]
         if None in rules:  # nothing can stand there, so nothing behind it

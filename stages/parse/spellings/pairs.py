@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from stages import grammar as gr
+from stages.errors import Unheld
 from stages.grammar import Json, Members, OneOf, Row, Rule, Spelled, String
 from stages.parse.literals import json_text
 from stages.parse.literals import quoted as as_string
 from stages.parse.spellings.leaves import LIMITS, Way, free_number, kinds, values, ways, words
-from stages.parse.spellings.shape import Reader, Schema, Shape, refuse
-from stages.parse.spellings.strings import Bare, quoted, whole
+from stages.parse.spellings.patterns import quoted, whole
+from stages.parse.spellings.shape import Reader, Schema, Shape
+from stages.parse.spellings.strings import Bare
 from stages.parse.types import ANY, Types, coerce
 
 _NAME: Final = re.compile(r"[\w.-]{1,256}", re.ASCII)
@@ -73,7 +75,7 @@ class Pairs:
         try:
             ways = tuple(self._members(reader, shape) for shape in reader.shapes(value.schema))
         except RecursionError:
-            refuse(reader.param, "it is nested, or refers, too deep")
+            raise Unheld(reader.param, "it is nested, or refers, too deep") from None
         return Spelled(value.schema, value.param, ways[0] if len(ways) == 1 else OneOf(ways))
 
     # --- members ----------------------------------------------------------------------------------------------------
@@ -86,13 +88,13 @@ class Pairs:
             name = self.encode(member.name)
             if not self._writable(name) or (self.listed and known and member.name not in known):
                 if member.required:
-                    refuse(reader.param, f"the name {member.name!r} cannot be written in this format")
+                    raise Unheld(reader.param, f"the name {member.name!r} cannot be written in this format")
                 continue
             values = Values(self, reader, member.schema, member.types).ways()
             if values:
                 pairs.append((self._pair(name, values, alone=others is None), member.required))
             elif member.required:
-                refuse(reader.param, f"no value of {member.name!r} can be written in this format")
+                raise Unheld(reader.param, f"no value of {member.name!r} can be written in this format")
         if others is not None and self.once:
             return Members((*pairs, (others, False)), self.between)
         return Members(tuple(pairs), self.between, others)

@@ -17,8 +17,9 @@ import msgspec
 from stages.grammar import Json, Literal, OneOf, Row, Rule, Spelled, String, Text
 from stages.parse.spellings.nested import TypesOf, Values
 from stages.parse.spellings.objects import Key
+from stages.parse.spellings.patterns import quoted
 from stages.parse.spellings.shape import Schema
-from stages.parse.spellings.strings import Bare, formed, quoted
+from stages.parse.spellings.strings import Bare, formed
 from stages.parse.spellings.ways import Both
 from stages.parse.types import Parameters, Types
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
-from stages.errors import RequestError
+from stages.errors import Unheld
 from stages.parse.types import Parameters, Types, target
 
 Schema: TypeAlias = dict[str, Any]
@@ -32,11 +32,6 @@ _MOST: Final = 64
 _DEEPEST: Final = 32
 _LOOKED_AT: Final = 100_000
 """Parts of a schema that are looked at, all together."""
-
-
-def refuse(param: str, why: str) -> NoReturn:
-    """Raises the RequestError of a schema that a format cannot be held to. ``param``: its place in the request."""
-    raise RequestError(f"{param}: no output can be held to this schema: {why}", param=param, code="unsupported_schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ class Reader:
         """So much of the schema is looked at. Raises RequestError where it is too much."""
         self._left -= parts
         if self._left < 0:
-            refuse(self.param, "it is too large, or its parts refer to others too often")
+            raise Unheld(self.param, "it is too large, or its parts refer to others too often")
 
     @property
     def unlisted(self) -> Types:
@@ -84,14 +79,14 @@ class Reader:
         """The ways that an object of the schema may be. Raises RequestError."""
         found = [shape for part in self._ways(schema, 0) if (shape := self._shape(part)) is not None]
         if not found:
-            refuse(self.param, "unsatisfiable: no object can be written that it allows")
+            raise Unheld(self.param, "unsatisfiable: no object can be written that it allows")
         return found
 
     def target(self, ref: Any) -> Any:
         """What a reference points to. Raises RequestError where that is nothing in the schema."""
         found = target(ref, self.root)
         if not isinstance(found, dict | bool):
-            refuse(self.param, f'"$ref" {ref!r} leads nowhere in it')
+            raise Unheld(self.param, f'"$ref" {ref!r} leads nowhere in it')
         return cast("Schema | bool", found)
 
     def whole(self, schema: Schema) -> Schema:
@@ -129,7 +124,7 @@ class Reader:
         if schema is False:
             return []
         if depth > _DEEPEST:
-            refuse(self.param, "it is nested, or refers, too deep")
+            raise Unheld(self.param, "it is nested, or refers, too deep")
         node: Schema = _schema(schema)
         own = {key: value for key, value in node.items() if key not in ("$ref", "allOf", *_EITHER)}
         ways = [own] if _is_object(own) else []
@@ -142,13 +137,13 @@ class Reader:
             if branches := _list(node.get(word)):
                 each = [self._ways(branch, depth + 1) for branch in branches]
                 if word == "oneOf" and not _apart(each):
-                    refuse(self.param, '"oneOf" whose branches may overlap cannot be held to in this format')
+                    raise Unheld(self.param, '"oneOf" whose branches may overlap cannot be held to in this format')
                 ways = self._met(ways, [way for branch in each for way in branch])
         return ways
 
     def _met(self, ways: list[Schema], others: list[Schema]) -> list[Schema]:
         if len(ways) * len(others) > _MOST:
-            refuse(self.param, f"an object may be written in more than {_MOST} ways")
+            raise Unheld(self.param, f"an object may be written in more than {_MOST} ways")
         return [self._both(way, other) for way in ways for other in others]
 
     def _both(self, one: Schema, other: Schema) -> Schema:
@@ -164,7 +159,7 @@ class Reader:
             both["additionalProperties"] = _all(one["additionalProperties"], other["additionalProperties"])
         for key in one.keys() & other.keys() - _MERGED:
             if one[key] != other[key] and key not in _NOTES:
-                refuse(self.param, f'two parts of it have "{key}"')
+                raise Unheld(self.param, f'two parts of it have "{key}"')
         return both
 
     def _shape(self, schema: Schema) -> Shape | None:
@@ -173,7 +168,7 @@ class Reader:
         required = dict.fromkeys(_required(schema))
         for key in schema:
             if key not in _KEPT and key not in _NOTES and not self._idle(key, schema):
-                refuse(self.param, f'"{key}" of an object cannot be held to in this format')
+                raise Unheld(self.param, f'"{key}" of an object cannot be held to in this format')
         others = _others(schema, bool(listed))
         every = dict(listed) | {name: False if others is None else others for name in required if name not in listed}
         if any(every[name] is False for name in required):

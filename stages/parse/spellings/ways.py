@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from stages.parse.spellings.shape import Schema, refuse
+from stages.errors import Unheld
+from stages.parse.spellings.shape import Schema
 from stages.parse.types import target
 
 Both: TypeAlias = tuple[Schema, ...]
@@ -62,12 +63,12 @@ class Ways:
         self._left -= 1
         self._total -= 1
         if depth > _DEEPEST or self._left < 0 or self._total < 0:
-            refuse(self.param, "it is nested, or refers, too deep")
+            raise Unheld(self.param, "it is nested, or refers, too deep")
         if schema is False:
             return []
         table: Any = {} if schema is True else schema
         if not is_schema(table):
-            refuse(self.param, f"{schema!r:.100} stands where a schema should")
+            raise Unheld(self.param, f"{schema!r:.100} stands where a schema should")
         plain = {key: value for key, value in table.items() if key not in _BRANCHES}
         self._checked(plain)
         ways: list[Both] = [(plain,)] if plain else [()]
@@ -85,25 +86,25 @@ class Ways:
     def _checked(self, schema: Schema) -> None:
         for key, value in schema.items():
             if key in _UNHELD and not _idle(key, value, schema):
-                refuse(self.param, f'"{key}" cannot be held to in this format')
+                raise Unheld(self.param, f'"{key}" cannot be held to in this format')
             if key == "enum" and is_list(value) and len(value) > _LISTED:
-                refuse(self.param, f"it is too large: an enum has more than {_LISTED} values")
+                raise Unheld(self.param, f"it is too large: an enum has more than {_LISTED} values")
 
     def _referred(self, ref: Any) -> Any:
         found = target(ref, self.root)
         if found is None:
-            refuse(self.param, f'"$ref" {ref!r:.200} leads nowhere in it')
+            raise Unheld(self.param, f'"$ref" {ref!r:.200} leads nowhere in it')
         return found
 
     def _list(self, schema: Schema, word: str) -> list[Any]:
         value = schema.get(word, [])
         if not is_list(value):
-            refuse(self.param, f'"{word}" is no list')
+            raise Unheld(self.param, f'"{word}" is no list')
         return value
 
     def _product(self, ways: list[Both], others: list[Both]) -> list[Both]:
         if len(ways) * len(others) > _MOST:
-            refuse(self.param, f"a value may be written in more than {_MOST} ways")
+            raise Unheld(self.param, f"a value may be written in more than {_MOST} ways")
         return [(*way, *other) for way in ways for other in others]
 
     def _exclude(self, branches: list[list[Both]]) -> None:
@@ -114,10 +115,10 @@ class Ways:
             if len(written) == len(set(written)):
                 return
         if len(branches) > _COMPARED:
-            refuse(self.param, f'"oneOf" has more than {_COMPARED} branches')
+            raise Unheld(self.param, f'"oneOf" has more than {_COMPARED} branches')
         for mine, theirs in combinations(branches, 2):
             if not all(self._apart(one, other) for one in mine for other in theirs):
-                refuse(self.param, '"oneOf" has branches that may overlap')
+                raise Unheld(self.param, '"oneOf" has branches that may overlap')
 
     def _apart(self, one: Both, other: Both) -> bool:
         """No value that is written for one satisfies the other."""
@@ -154,7 +155,7 @@ def named(way: Both, param: str) -> frozenset[str]:
             value = schema["type"]
             names = {value} if isinstance(value, str) else set(value) if is_names(value) else {""}
             if unknown := sorted(names - _KINDS):
-                refuse(param, f'"type" {unknown[0] or value!r:.100} is no type')
+                raise Unheld(param, f'"type" {unknown[0] or value!r:.100} is no type')
             found &= names | {"integer"} if "number" in names else names
     return frozenset(found - {"integer"} if "number" in found else found)
 

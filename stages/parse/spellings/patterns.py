@@ -1,7 +1,7 @@
 """Regular expressions of JSON Schema (those of ECMA-262) as the grammar library reads them, which are Rust's.
 
-* Classes are spelled so that both mean the same: ``\\s`` and ``.`` differ in a few characters, ``[``, ``&`` and ``~``
-  are ordinary in a class of ECMA-262.
+* Classes are spelled so that both mean the same: those of ECMA-262 are of ASCII, ``\\s`` and ``.`` differ in a few
+  characters, ``[``, ``&`` and ``~`` are ordinary in a class.
 * U+0001 is left out of everything: a class with all control characters and without ``"`` or ``\\`` lets these through
   in the library, written behind a backslash as JSON has them.
 
@@ -11,9 +11,10 @@ What is none is left as it is: the library refuses it.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from stages.errors import Unheld
 
 _TOKEN: Final = re.compile(
     r"""\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
@@ -24,56 +25,114 @@ _TOKEN: Final = re.compile(
 _CONTROLS: Final = {"\\t": 9, "\\n": 10, "\\v": 11, "\\f": 12, "\\r": 13, "\\0": 0}
 _SPACE: Final = r"\t\n\x0b\x0c\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}"
 _DOT: Final = r"[^\n\r\x{2028}\x{2029}]"
-_SETS: Final = {"\\s": f"[{_SPACE}]", "\\S": f"[^{_SPACE}]", "\\d": "\\d", "\\D": "\\D", "\\w": "\\w", "\\W": "\\W"}
+_WORD: Final = "A-Za-z0-9_"
+_SETS: Final = {
+    "\\s": f"[{_SPACE}]", "\\S": f"[^{_SPACE}]", "\\d": "[0-9]", "\\D": "[^0-9]", "\\w": f"[{_WORD}]",
+    "\\W": f"[^{_WORD}]",
+}  # fmt: skip
 _NONE: Final = r"[^\s\S]"
 _ANY: Final = r"[\s\S]"
 _LEFT_OUT: Final = 1
+_LOOKS: Final = re.compile(r"\(\?<?[=!]")
 LONGEST: Final = 20_000
-"""Characters of a pattern of names."""
+"""Squares of the lengths of names, all together, of which a pattern is made that is none of them."""
 
 
 def translated(pattern: str) -> str:
     """The same expression, in the library's words."""
+    return "".join(_parts(pattern))
+
+
+def whole(pattern: str, param: str) -> str:
+    """A pattern that matches anywhere in a text, as one of the whole text. Raises RequestError for what has no such
+    form: look-around, a word's edge, a reference to a group, an anchor in mid-pattern."""
+    ways = [_anchored(way, pattern, param) for way in _ways(_parts(pattern))]
+    return ways[0] if len(ways) == 1 else "|".join(f"(?:{way})" for way in ways)
+
+
+def _parts(pattern: str) -> list[str]:
+    """In the library's words, a class or what else is one character, or none, each."""
     tokens: list[str] = _TOKEN.findall(pattern)
     made: list[str] = []
     at = 0
     while at < len(tokens):
         token = tokens[at]
         if token == "[":
-            end = _closer(tokens, at + 1)
+            end = next((index for index in range(at + 1, len(tokens)) if tokens[index] == "]"), None)
             if end is None:
-                return pattern
+                return tokens
             made.append(_class(tokens[at + 1 : end]))
             at = end
         else:
             made.append(_outside(token))
         at += 1
-    return "".join(made)
+    return made
+
+
+def _ways(parts: Sequence[str]) -> Iterator[list[str]]:
+    """The alternatives at its top."""
+    depth = 0
+    way: list[str] = []
+    for part in parts:
+        depth += (part == "(") - (part == ")")
+        if part == "|" and not depth:
+            yield way
+            way = []
+        else:
+            way.append(part)
+    yield way
+
+
+def _anchored(parts: list[str], pattern: str, param: str) -> str:
+    begins, ends = parts[:1] == ["^"], parts[-1:] == ["$"]
+    inner = parts[begins : len(parts) - ends]
+    for at, part in enumerate(inner):
+        look = _LOOKS.match("".join(inner[at : at + 4])) if part == "(" else None
+        if look is not None or part in ("^", "$", "\\b", "\\B") or (part[0] == "\\" and part[1:].isdigit()):
+            found = part if look is None else look[0]
+            raise Unheld(param, f"{found} in the pattern {pattern!r} cannot be held to in this format")
+    anything = "(?s:.*)"
+    return f"{'' if begins else anything}(?:{''.join(inner)}){'' if ends else anything}"
+
+
+def quoted(text: str) -> str:
+    """An expression of this text."""
+    return "".join(map(_char, map(ord, text)))
+
+
+# --- all texts but some ---------------------------------------------------------------------------------------------
+
+_Trie: TypeAlias = dict[str, "_Trie"]
 
 
 def others(names: Collection[str]) -> str:
-    """What every text matches but these; at most ``LONGEST`` characters, else empty."""
-    after: defaultdict[str, set[str]] = defaultdict(set)
-    size = 0
-    for name in names:
-        size += len(name) * len(name)
-        if size > LONGEST:
-            return ""
-        for at, char in enumerate(name):
-            after[name[:at]].add(char)
-        after[name] |= set()
-    ways: list[str] = []
-    for before, chars in after.items():
-        head = "".join(map(_char, map(ord, before)))
-        if before not in names:
-            ways.append(f"^{head}$")
-        ways.append(f"^{head}[^\\x01{''.join(_char(ord(char)) for char in sorted(chars))}]")
-    made = "|".join(ways)
-    return made if len(made) <= LONGEST else ""
+    """What every text matches but these; empty where they are too long, all together."""
+    return f"^{unlike(names)}$" if sum(len(name) * len(name) for name in names) <= LONGEST else ""
 
 
-def _closer(tokens: Sequence[str], at: int) -> int | None:
-    return next((index for index in range(at, len(tokens)) if tokens[index] == "]"), None)
+def unlike(words: Iterable[str], firsts: str = "") -> str:
+    """Of whole texts that are none of ``words``, and have none of the characters ``firsts``, as ``quoted`` has them."""
+    root: _Trie = {}
+    for word in words:
+        node = root
+        for char in word:
+            node = node.setdefault(char, {})
+        node[""] = {}  # a word ends
+    return _other(root, firsts)
+
+
+def _other(node: _Trie, firsts: str) -> str:
+    ways = [f"{none_of((char for char in node if char), firsts)}{none_of((), firsts)}*"]
+    ways += [f"{quoted(char)}{_other(then, firsts)}" for char, then in node.items() if char]
+    return f"(?:{'|'.join(ways)})" + ("" if "" in node else "?")
+
+
+def none_of(chars: Iterable[str], firsts: str = "") -> str:
+    """One character, and none of these."""
+    return f"[^\\x01{firsts}{''.join(map(quoted, sorted(set(chars))))}]"
+
+
+# --- characters and classes -----------------------------------------------------------------------------------------
 
 
 def _outside(token: str) -> str:
@@ -115,7 +174,8 @@ def _part(token: str) -> str:
     """A set inside of a class."""
     if token[:2] in ("\\p", "\\P"):
         return f"[{token}--\\x01]"
-    return _SETS[token][1:-1] if token == "\\s" else _SETS.get(token, token)
+    found = _SETS.get(token, token)
+    return found[1:-1] if token in ("\\s", "\\d", "\\w") else found
 
 
 def _range(first: int, last: int) -> str:
