@@ -14,22 +14,18 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from stages.errors import Unheld
 from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text
-from stages.parse.spellings.objects import Key, Objects
-from stages.parse.spellings.patterns import quoted
+from stages.parse.spellings.objects import Key, Objects, Shape
+from stages.parse.spellings.patterns import NUMBERS, quoted
 from stages.parse.spellings.productive import names, productive
-from stages.parse.spellings.shape import Schema
-from stages.parse.spellings.ways import Both, Ways, is_list, is_schema, kinds, listed, named
+from stages.parse.spellings.ways import NUMERIC, Both, Schema, is_list, is_schema, kinds, listed, named, of_kind
 from stages.parse.types import Types, types_of
 from stages.schema import checker
 
-INTEGER: Final = r"-?(?:0|[1-9][0-9]{0,39})"
-NUMBER: Final = rf"{INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"
 _HIGHEST: Final = 1e18
 """Of numbers without a bound of their own: the library knows no higher one."""
 _BOUNDS: Final = (("minimum", "exclusiveMinimum", -1), ("maximum", "exclusiveMaximum", 1))
-_NUMERIC: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _STRUCTURE: Final = frozenset((
-    *_NUMERIC, "minLength", "maxLength", "pattern", "properties", "required", "additionalProperties", "minProperties",
+    *NUMERIC, "minLength", "maxLength", "pattern", "properties", "required", "additionalProperties", "minProperties",
     "patternProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
 ))  # fmt: skip
 """What a listed value may not satisfy."""
@@ -88,6 +84,7 @@ class Notation(Protocol):
 
 
 TypesOf: TypeAlias = Callable[[str | None], Types | None]
+"""What the reader knows of an argument (None: of one that is not listed)."""
 
 
 class Values:
@@ -95,8 +92,8 @@ class Values:
 
     def __init__(self, root: Schema, param: str, inner: Notation) -> None:
         self.param = param
-        self.ways = Ways(root, param)
-        self.objects = Objects(self.ways)
+        self.objects = Objects(root, param)
+        self.ways = self.objects.ways
         self._inner = inner
         self._names: dict[tuple[str, frozenset[object]], str] = {}
         self._waiting: deque[tuple[str, Callable[[], Rule]]] = deque()
@@ -104,13 +101,10 @@ class Values:
         """Names are of schemas by identity: they stay."""
         self._rules: dict[str, Rule] = {}
 
-    def whole(self, outer: Notation, types: TypesOf) -> Rule:
-        """An object of the root schema. ``types``: what the reader knows of an argument
-        (None: of one that is not listed). Raises RequestError."""
-        ways = self.ways.of((self.ways.root,))
-        if any(listed(way) is not None for way in ways):
-            raise Unheld(self.param, '"enum" or "const" of all arguments cannot be held to in this format')
-        rules = [self._object(way, outer, types) for way in ways if "object" in kinds(way, self.param)]
+    def whole(self, outer: Notation) -> Rule:
+        """An object of the root schema, which are a tool's arguments. Raises RequestError."""
+        known = self.objects.parameters.types
+        rules = [self._object(shape, outer, known) for shape in self.objects.shapes((self.ways.root,))]
         while self._waiting:
             name, make = self._waiting.popleft()
             self._rules[name] = make()
@@ -152,7 +146,7 @@ class Values:
     ) -> list[Rule]:
         if values is not None:
             others = [value for value in self._values(way) if not isinstance(value, str)]
-            readable = [value for value in others if known is None or _of_kind(value, known)]
+            readable = [value for value in others if known is None or of_kind(value, known)]
             return [self._constant(value, notation, types, 0) for value in readable]
         found: list[Rule] = []
         mine = kinds(way, self.param)
@@ -171,10 +165,10 @@ class Values:
         return found
 
     def _number(self, way: Both, kind: str) -> Rule:
-        said: list[Schema] = [{key: schema[key] for key in _NUMERIC if key in schema} for schema in way]
+        said: list[Schema] = [{key: schema[key] for key in NUMERIC if key in schema} for schema in way]
         said = [part for part in said if part]
         if not said:
-            return Text(NUMBER if kind == "number" else INTEGER)
+            return Text(NUMBERS[kind])
         if kind == "number":
             for bound, strict, sign in _BOUNDS:
                 if not any(bound in part or strict in part for part in said):
@@ -185,7 +179,7 @@ class Values:
 
     def _values(self, way: Both) -> list[Any]:
         mine = kinds(way, self.param)
-        values = [value for value in listed(way) or () if _of_kind(value, mine)]
+        values = [value for value in listed(way) or () if of_kind(value, mine)]
         rest = [{key: schema[key] for key in _STRUCTURE & schema.keys()} for schema in way]
         if not values or not any(rest):
             return values
@@ -235,7 +229,8 @@ class Values:
             before, behind = self._inner.braces
 
             def braced() -> Rule:
-                return Row((Literal(before), self._object(way, self._inner, lambda _: None), Literal(behind)))
+                shape = self.objects.shape(way)
+                return Row((Literal(before), self._object(shape, self._inner, lambda _: None), Literal(behind)))
 
             made.append(self._named("object", way, braced))
         return made
@@ -260,8 +255,7 @@ class Values:
             for each in way
         )
 
-    def _object(self, way: Both, notation: Notation, types: TypesOf) -> Rule:
-        shape = self.objects.shape(way)
+    def _object(self, shape: Shape, notation: Notation, types: TypesOf) -> Rule:
         parts: list[tuple[Rule, bool]] = []
         ordered = sorted(shape.members, key=lambda member: (member.name.lower(), member.name))
         for member in ordered if notation.sorted else shape.members:
@@ -327,11 +321,3 @@ def _joined(rules: list[Rule], between: str) -> list[Rule]:
     for rule in rules:
         joined += [Literal(between), rule] if joined else [rule]
     return joined
-
-
-def _of_kind(value: Any, found: frozenset[str]) -> bool:
-    if value is None or isinstance(value, bool):
-        return ("null" if value is None else "boolean") in found
-    if isinstance(value, int | float):
-        return "number" in found or ("integer" in found and (isinstance(value, int) or value.is_integer()))
-    return ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object") in found

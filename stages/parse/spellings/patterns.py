@@ -34,6 +34,9 @@ _NONE: Final = r"[^\s\S]"
 _ANY: Final = r"[\s\S]"
 _LEFT_OUT: Final = 1
 _LOOKS: Final = re.compile(r"\(\?<?[=!]")
+_INTEGER: Final = "-?(?:0|[1-9][0-9]{0,39})"
+NUMBERS: Final = {"integer": _INTEGER, "number": rf"{_INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"}
+"""Of a kind, without a limit. JSON's numbers, but for those beyond a float."""
 LONGEST: Final = 20_000
 """Squares of the lengths of names, all together, of which a pattern is made that is none of them."""
 

@@ -15,13 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from stages.grammar import Json, Literal, OneOf, Row, Rule, Spelled, String, Text
-from stages.parse.spellings.nested import TypesOf, Values
+from stages.parse.spellings.nested import Values
 from stages.parse.spellings.objects import Key
 from stages.parse.spellings.patterns import quoted
-from stages.parse.spellings.shape import Schema
 from stages.parse.spellings.strings import Bare, formed
-from stages.parse.spellings.ways import Both
-from stages.parse.types import Parameters, Types
+from stages.parse.spellings.ways import Both, Schema
+from stages.parse.types import Types
 
 PYTHON: Final[Mapping[Any, str]] = {True: "True", False: "False", None: "None"}
 JSON: Final[Mapping[Any, str]] = {True: "true", False: "false", None: "null"}
@@ -108,16 +107,7 @@ class Python:
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
         values = Values(value.schema, value.param, self.inner)
-        return Spelled(value.schema, value.param, values.whole(self.outer, known(value.schema)))
-
-
-def known(schema: Schema) -> TypesOf:
-    """What a reader knows of the arguments of a tool with this schema."""
-    parameters = Parameters(schema)
-    unlisted = ""
-    while unlisted in parameters.keys:
-        unlisted += "_"
-    return lambda name: parameters.types(unlisted if name is None else name)
+        return Spelled(value.schema, value.param, values.whole(self.outer))
 
 
 def _said(schema: Schema) -> Schema:

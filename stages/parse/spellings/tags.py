@@ -16,8 +16,8 @@ from stages.errors import Unheld
 from stages.grammar import Json, Rule
 from stages.parse.engines.kv_table import NAME, KvTags
 from stages.parse.spelling import Spelling
+from stages.parse.spellings.objects import Objects
 from stages.parse.spellings.pairs import Pairs
-from stages.parse.spellings.shape import Reader
 from stages.parse.spellings.strings import Bare
 from stages.parse.types import Types, coerce
 
@@ -71,8 +71,8 @@ def _nulled(raw: str, types: Types) -> str:
 
 def _once(value: Json) -> Rule:
     """A JSON object in which no name comes twice: it has one at most that is not listed. Raises RequestError."""
-    shapes = Reader(value.schema, value.param).shapes(value.schema)
-    if all(shape.others is None for shape in shapes):
+    shapes = Objects(value.schema, value.param).shapes((value.schema,))
+    if not any(shape.others for shape in shapes):
         return value
     names = {member.name for shape in shapes for member in shape.members}
     listed: Any = value.schema.get("properties", {})
