@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stages.errors import RequestError, Unheld
-from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled
+from stages.grammar import Json, Literal, Members, OneOf, Row, Rule, Spelled, one_of
 from stages.parse.engines.nested_tags import NestedXml
 from stages.parse.engines.nested_value import ITEM
 from stages.parse.spelling import Spelling
@@ -59,7 +59,7 @@ class _Elements:
             found = tuple(writer.members(shape, known, 0) for shape in objects.shapes((value.schema,)))
         except RecursionError:
             raise Unheld(value.param, "it is nested, or refers, too deep") from None
-        return Spelled(value.schema, value.param, found[0] if len(found) == 1 else OneOf(found))
+        return Spelled(value.schema, value.param, one_of(found))
 
 
 class _Writer:
@@ -74,19 +74,20 @@ class _Writer:
         """``types``: name → what the reader takes the member for."""
         pairs: list[tuple[Rule, bool]] = []
         for member in shape.members:
-            if _TAG.fullmatch(member.name) is not None:
-                pairs.append((self.element(member.name, member.both, types(member.name), depth), member.required))
+            named = _TAG.fullmatch(member.name) is not None
+            rule = self.element(member.name, member.both, types(member.name), depth) if named else None
+            if rule is not None:
+                pairs.append((rule, member.required))
             elif member.required:
-                raise Unheld(self.objects.param, f"the name {member.name!r} cannot be written in this format")
+                what = f"no value of {member.name!r} can" if named else f"the name {member.name!r} cannot"
+                raise Unheld(self.objects.param, f"{what} be written in this format")
         return Members(tuple(pairs))
 
-    def element(self, tag: str, both: Both, types: Types, depth: int) -> Rule:
-        """An element, with its tags."""
+    def element(self, tag: str, both: Both, types: Types, depth: int) -> Rule | None:
+        """An element, with its tags. None: it has no values."""
         values = _Inside(self, both, types, f"{self.ns}</{tag}>", depth).ways()
-        rules = tuple(rule for each in values.values() for rule in each)
-        if not rules:
-            raise Unheld(self.objects.param, f"no value of {tag!r} can be written in this format")
-        return Row((Literal(f"{self.ns}<{tag}>"), rules[0] if len(rules) == 1 else OneOf(rules)))
+        rules = [rule for each in values.values() for rule in each]
+        return Row((Literal(f"{self.ns}<{tag}>"), one_of(rules))) if rules else None
 
     def deep(self, depth: int) -> bool:
         """What is inside is JSON. Asked once a value that is an object or an array."""
@@ -125,7 +126,7 @@ class _Inside(Values):
             found = tuple(self._writer.members(shape, known.member, self._depth) for shape in shapes)
         except RequestError:
             return None
-        return Row((found[0] if len(found) == 1 else OneOf(found), self._end))
+        return Row((one_of(found), self._end))
 
     def _plain(self, shape: Shape) -> bool:
         """The reader takes its elements for an object."""
@@ -141,9 +142,10 @@ class _Inside(Values):
             least, most, first, rest = objects.items(ways[0])
             if len(ways) > 1 or first or max(least, most or 0) > _ITEMS or (most is not None and most < max(least, 1)):
                 return None
-            return self._repeated(self._writer.element(ITEM, rest, self._known.item(), self._depth), least, most)
+            one = self._writer.element(ITEM, rest, self._known.item(), self._depth)
         except RequestError:
             return None
+        return None if one is None else self._repeated(one, least, most)
 
     def _repeated(self, one: Rule, least: int, most: int | None) -> Rule:
         empty = "string" in self._known.kinds  # an empty element is a string

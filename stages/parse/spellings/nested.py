@@ -13,11 +13,11 @@ from math import isfinite
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from stages.errors import Unheld
-from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text
+from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text, one_of
 from stages.parse.spellings.objects import Key, Objects, Shape
 from stages.parse.spellings.patterns import NUMBERS, quoted
 from stages.parse.spellings.productive import names, productive
-from stages.parse.spellings.ways import NUMERIC, Both, Schema, is_list, is_schema, kinds, listed, named, of_kind
+from stages.parse.spellings.ways import NUMERIC, Both, Schema, is_list, is_schema, kinds, listed, of_kind
 from stages.parse.types import Types, types_of
 from stages.schema import checker
 
@@ -113,7 +113,7 @@ class Values:
             raise Unheld(self.param, "unsatisfiable: nothing that satisfies it can be written in this format")
         if sum(bool(names(rule)) for rule in made.values()) > _HOLDING:
             raise Unheld(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
-        rule = rules[0] if len(rules) == 1 else OneOf(tuple(rules))
+        rule = one_of(rules)
         return Defined(made, rule) if made else rule
 
     # --- values -------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Values:
             if values is None and (nested := kinds(way, self.param) & {"object", "array"}):
                 options += self._nested(way, nested)
         options = list({repr(option): option for option in options}.values())
-        return None if not options else options[0] if len(options) == 1 else OneOf(tuple(options))
+        return None if not options else one_of(options)
 
     def _read(self, both: Both) -> frozenset[str] | None:
         """As which kinds a bare value is read; None: as what it looks like."""
@@ -149,9 +149,7 @@ class Values:
             readable = [value for value in others if known is None or of_kind(value, known)]
             return [self._constant(value, notation, types, 0) for value in readable]
         found: list[Rule] = []
-        mine = kinds(way, self.param)
-        if known is not None and mine.isdisjoint(known):
-            mine = named(way, self.param) & known
+        mine = kinds(way, self.param) if known is None else kinds(way, self.param, known)
         if "string" in mine and (text := notation.string(way, self.param, types)) is not None:
             found.append(text)
         if known is not None:
@@ -276,7 +274,7 @@ class Values:
             key, value = notation.key(other.key), self.value(other.both, notation, types(None), other.read)
             if key is not None and value is not None:
                 others.append(Row((key, value)))
-        some = None if not others else others[0] if len(others) == 1 else OneOf(tuple(others))
+        some = None if not others else one_of(others)
         return Members(tuple(parts), notation.between, some, notation.once)
 
     def _array(self, way: Both) -> Rule:

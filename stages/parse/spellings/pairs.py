@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from stages import grammar as gr
 from stages.errors import Unheld
-from stages.grammar import Json, Members, OneOf, Row, Rule, Spelled, String
+from stages.grammar import Json, Members, Row, Rule, Spelled, String, one_of
 from stages.parse.literals import json_text
 from stages.parse.literals import quoted as as_string
 from stages.parse.spellings.objects import Objects, Other, Shape
@@ -76,7 +76,7 @@ class Pairs:
             ways = tuple(self._members(objects, shape) for shape in objects.shapes((value.schema,)))
         except RecursionError:
             raise Unheld(value.param, "it is nested, or refers, too deep") from None
-        return Spelled(value.schema, value.param, _one_of(ways))
+        return Spelled(value.schema, value.param, one_of(ways))
 
     # --- members ----------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Pairs:
         pairs: list[tuple[Rule, bool]] = []
         known = objects.parameters.keys if self.listed else frozenset[str]()
         some = [] if known else [rule for each in shape.others for rule in self._others(objects, shape, each)]
-        others = Row((gr.Literal(self.before), _one_of(some))) if some else None
+        others = Row((gr.Literal(self.before), one_of(some))) if some else None
         for member in shape.members:
             name = self.encode(member.name)
             if not self._writable(name) or (known and member.name not in known):
@@ -109,10 +109,10 @@ class Pairs:
         before = self.before if plain and alone else ""
         heads = [
             # A name of other characters is letters, whatever token they are too.
-            Row((gr.Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), _one_of(ways)))
+            Row((gr.Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), one_of(ways)))
             for middle, ways in values.items()
         ]  # fmt: skip
-        return _one_of(heads) if before else Row((gr.Literal(self.before), _one_of(heads)))
+        return one_of(heads) if before else Row((gr.Literal(self.before), one_of(heads)))
 
     def _others(self, objects: Objects, shape: Shape, other: Other) -> list[Rule]:
         """Members that are not listed, without what stands before their names."""
@@ -126,7 +126,7 @@ class Pairs:
         )
         # A name's code points are counted as it is written.
         return [
-            Row((String((middle,), other.key.patterns, 1, _FREE, self.name, unlike), _one_of(ways)))
+            Row((String((middle,), other.key.patterns, 1, _FREE, self.name, unlike), one_of(ways)))
             for middle, ways in Values(self, objects, other.both, types).ways().items()
         ]
 
@@ -145,7 +145,7 @@ class Values:
     def ways(self) -> Mapping[str, tuple[Rule, ...]]:
         """What stands behind the name → the values that may follow."""
         param = self._objects.param
-        ways = [(way, kinds(way, param)) for way in self._objects.ways.of(self._both, _JSON)]
+        ways = [(way, kinds(way, param, self._types.kinds)) for way in self._objects.ways.of(self._both, _JSON)]
         for way, found in ways:
             if "string" in found:
                 self._strings(way)
@@ -243,7 +243,3 @@ class Values:
 def _allows(way: tuple[Both, frozenset[str]], kind: str, word: Any) -> bool:
     values = listed(way[0])
     return kind in way[1] and (values is None or any(value is word for value in values))
-
-
-def _one_of(ways: Sequence[Rule]) -> Rule:
-    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))

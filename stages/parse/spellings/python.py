@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stages.grammar import Json, Literal, OneOf, Row, Rule, Spelled, String, Text
+from stages.grammar import Json, Literal, OneOf, Row, Rule, Spelled, String, Text, one_of
 from stages.parse.spellings.nested import Values
 from stages.parse.spellings.objects import Key
 from stages.parse.spellings.patterns import quoted
@@ -65,7 +65,7 @@ class Display:
         ways = [
             String((f"{quote}: ",), (_PLAIN, *key.patterns), unlike=key.unlike, opens=quote) for quote in self.quotes
         ]
-        return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+        return one_of(ways)
 
     def string(self, way: Both, param: str, types: Types | None) -> Rule | None:
         """See Notation."""

@@ -199,13 +199,13 @@ def said(way: Both, name: str) -> tuple[Any, ...]:
     return tuple(part for part in parts if part is not True and part != {})
 
 
-def kinds(way: Both, param: str) -> frozenset[str]:
-    """The kinds of values that are written: those that the types name, or that something else is said of; "number" has
-    whole ones too, "integer" is alone then. None: nothing satisfies it."""
+def kinds(way: Both, param: str, known: Set[str] = _KINDS) -> frozenset[str]:
+    """The kinds of values that are written: those that the types name, or that something else is said of, where that is
+    ``known`` to the reader; "number" has whole ones too, "integer" is alone then. None: nothing satisfies it."""
     found = named(way, param)
     if not any("type" in schema or listed((schema,)) is not None for schema in way):
         for kind, words in _SAYS.items():
-            if any(word in schema for schema in way for word in words):
+            if kind in known and any(word in schema for schema in way for word in words):
                 return frozenset((kind,))
     return found
 
