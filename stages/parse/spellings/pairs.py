@@ -83,7 +83,9 @@ class Pairs:
     def _members(self, objects: Objects, shape: Shape) -> Rule:
         pairs: list[tuple[Rule, bool]] = []
         known = objects.parameters.keys if self.listed else frozenset[str]()
-        some = [] if known else [rule for each in shape.others for rule in self._others(objects, shape, each)]
+        # As in JSON: an object with patternProperties has no others.
+        more = [other for other in shape.others if other.key.patterns] or shape.others
+        some = [] if known else [rule for other in more for rule in self._others(objects, shape, other)]
         others = Row((gr.Literal(self.before), one_of(some))) if some else None
         for member in shape.members:
             name = self.encode(member.name)
