@@ -7,11 +7,10 @@ the schema lists, and those that it says nothing of. Names that it does not list
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from stages.parse.spellings.patterns import none_of, quoted, unlike
-
-Schema: TypeAlias = dict[str, Any]
+from stages.parse.spellings.ways import Schema
 
 _ANY: Final = {"$ref": "#/x-any"}
 _ELSEWHERE: Final = ("$ref", "anyOf", "oneOf", "allOf")

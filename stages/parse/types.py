@@ -18,9 +18,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from stages.opening import Tool
-from stages.parse.literals import PLAIN as PLAIN
-from stages.parse.literals import integer_text, json_text, number_text, python_text
-from stages.parse.literals import quoted as quoted
+from stages.parse.literals import integer_text, json_text, number_text, python_text, quoted
 
 Kind: TypeAlias = Literal["null", "integer", "number", "boolean", "object", "array", "string"]
 Schema: TypeAlias = Mapping[str, Any]

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal
 from stages import grammar as gr
 from stages.errors import Unheld
 from stages.grammar import Json, Members, Row, Rule, Spelled, String, one_of
-from stages.parse.literals import json_text
-from stages.parse.literals import quoted as as_string
+from stages.parse.literals import guessed
 from stages.parse.spellings.objects import Objects, Other, Shape
 from stages.parse.spellings.patterns import NUMBERS, quoted
 from stages.parse.spellings.strings import Bare
@@ -38,7 +37,7 @@ _WORDS: Final[Mapping[Any, tuple[str, ...]]] = {
 def json_or_string(raw: str, types: Types) -> str:
     """``Pairs.read`` of formats that ask no schema."""
     del types
-    return json_text(raw.strip()) or f'"{as_string(raw)}"'
+    return guessed(raw)
 
 
 @dataclass(frozen=True, slots=True)

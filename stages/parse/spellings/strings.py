@@ -11,7 +11,7 @@ from stages.errors import Unheld
 from stages.grammar import String
 from stages.parse.spellings.patterns import whole
 
-_FORMATS: Final = {
+FORMATS: Final = {
     "date": r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])",
     "time": r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])",
     "duration": r"P(?:[0-9]{1,4}D|[0-9]{1,4}W|(?:[0-9]{1,4}D)?T[0-9]{1,4}[HMS])",
@@ -22,7 +22,7 @@ _FORMATS: Final = {
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "uri": r"[a-z]{2,8}://[a-z0-9]{1,32}(?:\.[a-z0-9]{1,32}){0,3}(?::[0-9]{2,4})?(?:/[A-Za-z0-9._~-]{0,64}){0,8}",
 }  # fmt: skip
-_FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
+FORMATS["date-time"] = f"{FORMATS['date']}T{FORMATS['time']}"
 """Of each ``format`` that is held to, texts that have it; others are notes."""
 _TAKEN: Final = {
     "null": "[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]",
@@ -34,7 +34,7 @@ _TAKEN: Final = {
 _TAKEN["number"] = _TAKEN["integer"]
 """Of each kind, the texts that a reader may take for one, where the schema allows it beside a string."""
 _SPACE: Final = r"[\s\x1c-\x1f]*"
-_MET: Final = 8
+MET: Final = 8
 """Patterns for one string: each doubles the time."""
 
 
@@ -63,14 +63,14 @@ class Bare:
         for schema in schemas:
             if isinstance(pattern := schema.get("pattern"), str):
                 patterns.append(whole(pattern, param))
-            if found := _FORMATS.get(str(schema.get("format"))):
+            if found := FORMATS.get(str(schema.get("format"))):
                 patterns.append(found)
             least = max(least, _count(schema.get("minLength"), 0))
             longest = schema.get("maxLength")
             if longest is not None:
                 most = _count(longest, 0) if most is None else min(most, _count(longest, 0))
-        if len(patterns) > _MET:
-            raise Unheld(param, f"{len(patterns)} patterns are meant for one string, where {_MET} are the most")
+        if len(patterns) > MET:
+            raise Unheld(param, f"{len(patterns)} patterns are meant for one string, where {MET} are the most")
         unlike = (*self.unlike, *taken(kinds))
         plain = not (patterns or least or most is not None or unlike != self.unlike)
         without = self.without if plain else (*self.without, *self.escapes)
@@ -85,7 +85,7 @@ class Bare:
 
 def formed(schema: dict[str, Any]) -> bool:
     """It says what the string looks like, not only how long it is."""
-    return isinstance(schema.get("pattern"), str) or str(schema.get("format")) in _FORMATS
+    return isinstance(schema.get("pattern"), str) or str(schema.get("format")) in FORMATS
 
 
 def _count(value: Any, otherwise: int) -> int:
