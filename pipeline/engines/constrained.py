@@ -110,9 +110,9 @@ class Grammars:
 
     def _written(self, rule: String, param: str) -> None:
         """There is such a string: the library would find out when it is to be written."""
+        text = Writer(self._special).grammar(msgspec.structs.replace(rule, opens=""))
         try:
-            bare = msgspec.structs.replace(rule, opens="")
-            Held(self._matcher(Writer(self._special).grammar(bare)), frozenset()).mask()
+            Held(self._matcher(text), frozenset()).mask()
         except Unservable:
             what = " and ".join(rule.patterns[:3]) or f"at least {rule.least} characters"
             raise Unheld(param, f"no string that can be written in this format satisfies {what:.200}") from None

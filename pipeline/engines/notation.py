@@ -67,7 +67,7 @@ class Writer:
             case Row():
                 return " ".join(self._expression(part) for part in rule.parts) or '""'
             case OneOf():
-                return f"({' | '.join(map(self._option, rule.options))})"
+                return self._one_of(rule)
             case Again():
                 times = "*" if (rule.least, rule.most) == (0, None) else f"{{{rule.least},{_most(rule.most)}}}"
                 return f"({self._expression(rule.rule)}){times}"
@@ -82,11 +82,14 @@ class Writer:
             case _:
                 return self._lexeme(rule)
 
-    def _option(self, rule: Rule) -> str:
-        """Of a string that opens with letters the library itself sees that there is none, and takes another option."""
-        if isinstance(rule, String) and rule.opens and self._lettered((rule.opens,)):
-            return self._string(rule)
-        return self._expression(rule)
+    def _one_of(self, rule: OneOf) -> str:
+        other = not all(isinstance(option, String) for option in rule.options)
+        ways = [
+            # Of a string that cannot be, another way is left.
+            self._string(option) if other and isinstance(option, String) else self._expression(option)
+            for option in rule.options
+        ]
+        return f"({' | '.join(ways)})"
 
     def _lexeme(self, rule: Json | Free | String | Text | Number | Newlines) -> str:
         match rule:
@@ -97,7 +100,9 @@ class Writer:
             case Free():
                 return self._free(rule)
             case String():
-                self._check(rule)
+                narrow = rule.most is not None or rule.without or rule.unlike or len(rule.patterns) > 1
+                if rule.least or (rule.patterns and narrow):
+                    self.strings[rule] = "" if self._inside is None else self._inside.param
                 return self._string(rule)
             case Number():
                 return self._named("NUMBER", "/[1-9][0-9]{0,3}/")
@@ -168,12 +173,6 @@ class Writer:
             )
             later = begun
         return first
-
-    def _check(self, rule: String) -> None:
-        """There may be no such string."""
-        narrow = rule.most is not None or rule.without or rule.unlike or len(rule.patterns) > 1
-        if rule.least or (rule.patterns and narrow):
-            self.strings[rule] = "" if self._inside is None else self._inside.param
 
     def _string(self, rule: String) -> str:
         parts = [f"/(?s:.{{{rule.least},{_most(rule.most)}}})/", *(_between_slashes(each) for each in rule.patterns)]

@@ -99,7 +99,7 @@ def test_a_strict_tool_is_held_behind_the_opener(form: Any, ids: bool) -> None:
     words = (*words, *(end for word in PREFIXES if word in start for end in (start[: start.find(word)], "</")))
     words = (*words, *ends(form))
     vocabulary = (
-        Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *markers(form), *form.calls.openers))
+        Vocabulary(markers(form), words) if ids else Vocabulary(words=(*words, *markers(form), *form.calls.all()))
     )
     strict = Tool("get_tide", None, const(**VALUES["get_tide"]), True)
     ask = Ask(tools=(strict, TOOLS[2]))
