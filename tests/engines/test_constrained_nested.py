@@ -270,6 +270,13 @@ def test_what_cannot_be_held_is_named(name: str, schema: Any, says: str) -> None
     assert says in refusal(name, schema)
 
 
+def test_a_string_that_cannot_be_is_not_begun() -> None:
+    """Where a token has opened it, nothing else could follow."""
+    schema = has(x={"type": ["string", "null"], "pattern": "^abc$", "maxLength": 2})
+    assert takes("gemma4", schema, FRAMES["gemma4"] % "x:null", ids=False)
+    assert "no string that can be written" in refusal("gemma4", schema)
+
+
 def test_names_that_cannot_be_written_are_refused_where_they_must_be() -> None:
     assert "'a b'" in refusal("pythonic", has(**{"a b": {}}))
     assert takes("pythonic", {"type": "object", "properties": {"a b": {}}}, "[tide()]")
