@@ -247,7 +247,7 @@ def test_large_schemas_are_held_or_refused(name: str) -> None:
         ({"type": "object", "const": {}}, '"const"'),
         (has(x={"pattern": "(?=x)"}), "(?="),
         (has(x={"type": "string", "pattern": "("}), "regex"),
-        (has(x={"type": "string", "pattern": "^abc$", "maxLength": 2}), ""),
+        (has(x={"type": ["string", "null"], "pattern": "^abc$", "maxLength": 2}), ""),
         (has(x={"type": "integer", "minimum": 5, "maximum": 3}), "greater than maximum"),
         (has(x=False), "'x' is required"),
         (has(x={"enum": []}), "'x' is required"),
@@ -268,13 +268,6 @@ def test_large_schemas_are_held_or_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["pythonic", "functiongemma"])
 def test_what_cannot_be_held_is_named(name: str, schema: Any, says: str) -> None:
     assert says in refusal(name, schema)
-
-
-def test_a_string_that_cannot_be_is_not_begun() -> None:
-    """Where a token has opened it, nothing else could follow."""
-    schema = has(x={"type": ["string", "null"], "pattern": "^abc$", "maxLength": 2})
-    assert takes("gemma4", schema, FRAMES["gemma4"] % "x:null", ids=False)
-    assert "no string that can be written" in refusal("gemma4", schema)
 
 
 def test_names_that_cannot_be_written_are_refused_where_they_must_be() -> None:

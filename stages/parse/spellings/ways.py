@@ -172,7 +172,7 @@ class Ways:
         mine, theirs = kinds(one, self.param) - self._json, kinds(other, self.param) - self._json
         if _unlike(mine, named(other, self.param)) and _unlike(theirs, named(one, self.param)):
             return True
-        return mine | theirs == {"object"} and _differs(one, other, alone) and _differs(other, one, alone)
+        return mine | theirs == frozenset(("object",)) and _differs(one, other, alone) and _differs(other, one, alone)
 
 
 def _differs(one: Both, other: Both, alone: bool) -> bool:
