@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stages.errors import RequestError
-from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
+from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule, one_of
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.channels import begun
 from stages.parse.format import TRIMS, Channels, Format, Reasoning
@@ -190,7 +190,7 @@ def _call(lead: str, tool: _Wanted, begun: str | None) -> Rule:
         first = begun is not None
         text = (Literal(head.replace(NUMBER, spelling.first).removeprefix(begun or "")),) if first else _numbered(head)
         ways.append(Row((*text, spelt, Literal(behind))))
-    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+    return one_of(ways)
 
 
 def _numbered(text: str) -> tuple[Rule, ...]:

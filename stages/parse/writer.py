@@ -20,8 +20,8 @@ from stages.events import (
     Reasoning,
     Semantic,
 )
+from stages.parse.literals import quoted
 from stages.parse.text import Alphabet
-from stages.parse.types import quoted
 
 Text: TypeAlias = type[Content] | type[Reasoning] | type[Dropped] | type[Marker]
 
