@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from stages.errors import RequestError
-from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule
+from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule, one_of
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.channels import begun
 from stages.parse.format import TRIMS, Channels, Format, Reasoning
@@ -96,7 +96,7 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     answer = None if ask.answer is None else Json(ask.answer or _OBJECT, _ANSWERS[protocol], compact=False)
     channels = form.channels
     if not ask.tools or ask.tool_choice == "none":
-        return answer if channels is None or answer is None else _told(channels, answer)
+        return answer if channels is None or answer is None else _told(channels, known, answer)
     spelling = next((one for one in form.spellings if not one.token or one.token in known), None)
     forced = ask.function is not None or ask.tool_choice == "required"
     strict = any(tool.strict for tool in ask.tools)
@@ -107,7 +107,8 @@ def _rule(ask: Ask, form: Format, known: dict[str, int], protocol: str) -> Rule 
     several = ask.parallel and ask.function is None and spelling.between is not None
     calls = Row((*_calls(spelling, wanted, several), *_line(spelling, several)))
     if channels is not None:
-        return _told(channels, None if forced else answer or _text(channels), calls, preamble=not forced and not answer)
+        last = None if forced else answer or _text(channels)
+        return _told(channels, known, last, calls, preamble=not forced and not answer)
     if forced:
         return calls
     return _mixed(spelling, wanted, several, form) if answer is None else OneOf((calls, answer))
@@ -207,7 +208,7 @@ def _call(lead: str, tool: _Wanted, begun: str | None) -> Rule:
         first = begun is not None
         text = (Literal(head.replace(NUMBER, spelling.first).removeprefix(begun or "")),) if first else _numbered(head)
         ways.append(Row((*text, spelt, Literal(behind))))
-    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+    return one_of(ways)
 
 
 def _numbered(text: str) -> tuple[Rule, ...]:
@@ -255,14 +256,18 @@ def _glued(closer: str, openers: Sequence[str]) -> tuple[str, ...]:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-def _told(channels: Channels, answer: Rule | None, calls: Rule | None = None, *, preamble: bool = False) -> Rule:
-    """Messages behind the start of the first: reasoning, then calls or the answer. ``preamble``: other text, too."""
+def _told(
+    channels: Channels, known: Container[str], answer: Rule | None, calls: Rule | None = None, *, preamble: bool = False
+) -> Rule:
+    """Messages behind the start of the first: reasoning, where a message is ``known`` to the vocabulary, then calls or
+    the answer. ``preamble``: other text, too."""
     spoken = channels.spoken
-    before = tuple(head for head in (spoken.thought, spoken.preamble * preamble) if head)
-    others = OneOf(tuple(Row((Literal(head), _body(channels))) for head in before))
+    thought = spoken.thought if any(literal in known for literal in channels.bodies) else ""
+    before = tuple(Row((Literal(head), _body(channels))) for head in (thought, spoken.preamble * preamble) if head)
     last = () if answer is None else (Row((Literal(spoken.answer), answer)),)
     end = OneOf((Literal(spoken.ender), NOTHING))
-    return Row((Again(others), OneOf((*last, *(() if calls is None else (calls,)))), end))
+    others = Again(OneOf(before)) if before else NOTHING
+    return Row((others, OneOf((*last, *(() if calls is None else (calls,)))), end))
 
 
 def _text(channels: Channels) -> Free:

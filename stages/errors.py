@@ -21,3 +21,11 @@ class RequestError(StagesError):
         self.param = param
         self.code = code
         self.status = status
+
+
+class Unheld(RequestError):
+    """A schema that no output can be held to. ``param``: its place in the request."""
+
+    def __init__(self, param: str, why: str) -> None:
+        message = f"{param}: no output can be held to this schema: {why}"
+        super().__init__(message, param=param, code="unsupported_schema")

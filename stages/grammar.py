@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, Union
 
 import msgspec
@@ -121,3 +122,8 @@ Rule: TypeAlias = Union[  # noqa: UP007 (names that follow)
 ]
 
 NOTHING: Final = Row(())
+
+
+def one_of(options: Sequence[Rule]) -> Rule:
+    """One of them, where there may be only one."""
+    return options[0] if len(options) == 1 else OneOf(tuple(options))

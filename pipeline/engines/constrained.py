@@ -19,7 +19,7 @@ from pipeline.engines.base import Unservable
 from pipeline.engines.notation import Writer
 from pipeline.engines.once import Made, Once
 from pipeline.engines.schemas import refused
-from stages.errors import RequestError
+from stages.errors import RequestError, Unheld
 from stages.grammar import Json, Rule, Spelled, String
 from stages.opening import TokenizerFacts
 from stages.schema_size import LARGEST, size
@@ -94,10 +94,10 @@ class Grammars:
             except RecursionError:
                 raise self._deep([schema]) from None
             if why:
-                raise _unsupported(schema.param, why)
+                raise Unheld(schema.param, why)
             total += size(schema.schema)
             if total > LARGEST:
-                raise _unsupported(schema.param, f"all schemas together are too large: more than {LARGEST} parts")
+                raise Unheld(schema.param, f"all schemas together are too large: more than {LARGEST} parts")
         matcher = self._matcher(text)
         if not matcher.is_error():
             matcher.compute_bitmask()  # the first one takes long: all copies have it then
@@ -114,7 +114,7 @@ class Grammars:
             Held(self._matcher(text), frozenset()).mask()
         except Unservable:
             what = " and ".join(rule.patterns[:3]) or f"at least {rule.least} characters"
-            raise _unsupported(param, f"no string that can be written in this format satisfies {what:.200}") from None
+            raise Unheld(param, f"no string that can be written in this format satisfies {what:.200}") from None
 
     def _matcher(self, grammar: str) -> llguidance.LLMatcher:
         if self._tokenizer is None:
@@ -125,12 +125,12 @@ class Grammars:
         for rule in writer.schemas:
             alone = self._matcher(Writer(self._special).grammar(rule))
             if error := alone.get_error():
-                return _unsupported(rule.param, _said(error))
+                return Unheld(rule.param, _said(error))
         return RequestError(f"no output can be held to what was asked: {_said(matcher.get_error())}")
 
     def _deep(self, schemas: Sequence[Json | Spelled]) -> RequestError:
         """The last one was being written."""
-        return _unsupported(schemas[-1].param if schemas else "", "it is nested, or refers, too deep")
+        return Unheld(schemas[-1].param if schemas else "", "it is nested, or refers, too deep")
 
 
 class _Vocabulary:
@@ -149,11 +149,6 @@ class _Vocabulary:
 def _tokenizer(pieces: Sequence[bytes], facts: TokenizerFacts, special: Iterable[int]) -> llguidance.LLTokenizer:
     wrapped = llguidance.TokenizerWrapper(_Vocabulary(pieces, facts, special))
     return llguidance.LLTokenizer(wrapped, n_vocab=len(pieces), eos_token=list(facts.eos))
-
-
-def _unsupported(param: str, why: str) -> RequestError:
-    message = f"{param}: no output can be held to this schema: {why}"
-    return RequestError(message, param=param, code="unsupported_schema")
 
 
 def _said(error: str) -> str:

@@ -27,7 +27,7 @@ from stages.grammar import (
     String,
     Text,
 )  # fmt: skip
-from stages.parse.spellings.strings import quoted
+from stages.parse.spellings.patterns import quoted
 
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 _LINES: Final = {"whitespace_pattern": "[ ]|\\n {0,32}"}
@@ -85,8 +85,10 @@ class Writer:
     def _one_of(self, rule: OneOf) -> str:
         other = not all(isinstance(option, String) for option in rule.options)
         ways = [
-            # Of a string that cannot be, another way is left.
-            self._string(option) if other and isinstance(option, String) else self._expression(option)
+            # Of a string that cannot be, another way is left, unless a token has opened it.
+            self._string(option)
+            if other and isinstance(option, String) and (not option.opens or self._lettered((option.opens,)))
+            else self._expression(option)
             for option in rule.options
         ]
         return f"({' | '.join(ways)})"

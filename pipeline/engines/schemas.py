@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
-from pipeline.engines.patterns import others, translated
+from stages.parse.spellings.patterns import others, translated
+from stages.parse.spellings.strings import FORMATS, MET
+from stages.parse.spellings.ways import NUMERIC, Schema, is_list, is_schema
 from stages.parse.types import target
 from stages.schema_size import too_large
 
-Schema: TypeAlias = dict[str, Any]
-
-_FORMATS: Final = frozenset(
-    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
-)
 _ONE: Final = frozenset(("items", "additionalProperties", "additionalItems"))
 _MANY: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items"))
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
@@ -38,11 +35,8 @@ _OTHERS: Final = frozenset(
 _OWN: Final = frozenset(("properties", "required", *_OTHERS))
 _ELSEWHERE: Final = ("$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not", "dependentSchemas")
 """Say more of the same value."""
-_MET: Final = 8
-"""Patterns for one string: each doubles the time."""
 _KEYED: Final = 50
 """Patterns for the names of one object: 50 ms, 300 take minutes."""
-_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _WHOLE: Final = 1 << 63
 """The library counts in 64 bits."""
 _TIMES: Final = frozenset(("time", "date-time"))
@@ -74,7 +68,7 @@ def _shared(schema: Schema) -> bool:
         if len(elsewhere) > 1 or (elsewhere and not _OWN.isdisjoint(node)):
             return True
         every: Any = node.get("allOf")
-        if _is_list(every) and len(every) > 1:
+        if is_list(every) and len(every) > 1:
             return True
     return False
 
@@ -90,13 +84,13 @@ def _nodes(schema: Schema) -> Iterator[Schema]:
 def _parts(key: str, value: Any) -> list[Schema]:
     """The schemas in a keyword's value."""
     found: list[Any] = []
-    if key in _NAMED and _is_schema(value):
+    if key in _NAMED and is_schema(value):
         found = list(value.values())
-    elif key in _MANY and _is_list(value):
+    elif key in _MANY and is_list(value):
         found = value
     elif key in _ONE:
         found = [value]
-    return [part for part in found if _is_schema(part)]
+    return [part for part in found if is_schema(part)]
 
 
 def _plain(schema: Schema, way: _Way) -> Schema:
@@ -106,7 +100,7 @@ def _plain(schema: Schema, way: _Way) -> Schema:
             continue
         if key == "pattern" and isinstance(value, str):
             value = translated(value)
-        if key == "patternProperties" and _is_schema(value):
+        if key == "patternProperties" and is_schema(value):
             value = {translated(name): part for name, part in value.items()}
         if key == "oneOf" and "anyOf" not in schema and _different(value):
             key = "anyOf"
@@ -124,7 +118,7 @@ def _plain(schema: Schema, way: _Way) -> Schema:
 
 def _is_note(key: str, value: Any) -> bool:
     """It says nothing."""
-    unknown = key == "format" and isinstance(value, str) and value not in _FORMATS
+    unknown = key == "format" and isinstance(value, str) and value not in FORMATS
     named = key == "propertyNames" and value in ({}, True, {"type": "string"})
     return unknown or named or (key == "uniqueItems" and value is False)
 
@@ -138,7 +132,7 @@ def _opens(schema: Schema) -> bool:
 def _say_others(plain: Schema) -> None:
     """By a pattern. One that they all have matches all names, so that several parts of a schema may say it."""
     listed, value = plain["properties"], plain.get("additionalProperties", True)
-    pattern = "" if value is True or value == {} else others(listed) if _is_schema(listed) else ""
+    pattern = "" if value is True or value == {} else others(listed) if is_schema(listed) else ""
     if pattern or value is True or value == {}:
         plain["patternProperties"] = {pattern: {} if value is True else value}
         plain["additionalProperties"] = False
@@ -146,14 +140,14 @@ def _say_others(plain: Schema) -> None:
 
 def _different(branches: Any) -> bool:
     """Each is one value, or some, and none is another's."""
-    if not _is_list(branches):
+    if not is_list(branches):
         return False
     seen: set[str] = set()
     for branch in branches:
-        if not _is_schema(branch) or ("const" in branch) == ("enum" in branch):
+        if not is_schema(branch) or ("const" in branch) == ("enum" in branch):
             return False
         values: Any = [branch["const"]] if "const" in branch else branch["enum"]
-        if not _is_list(values) or not all(value is None or isinstance(value, str | bool) for value in values):
+        if not is_list(values) or not all(value is None or isinstance(value, str | bool) for value in values):
             return False
         written = {json.dumps(value) for value in values}
         if not seen.isdisjoint(written):
@@ -180,22 +174,22 @@ def _keep_off(plain: Schema, alone: bool) -> None:
 
 
 def _inside(key: str, value: Any, way: _Way) -> Any:
-    if key in _NAMED and _is_schema(value):
+    if key in _NAMED and is_schema(value):
         return {name: _part(part, way) for name, part in value.items()}
-    if key in _MANY and _is_list(value):
+    if key in _MANY and is_list(value):
         return [_part(part, way) for part in value]
     return _part(value, way) if key in _ONE else value
 
 
 def _part(value: Any, way: _Way) -> Any:
-    return _plain(value, way) if _is_schema(value) else value
+    return _plain(value, way) if is_schema(value) else value
 
 
 def _lists_all(schema: Schema) -> bool:
     """It lists properties, all that it requires among them, and says nothing of others."""
     listed: Any = schema.get("properties")
     required: Any = schema.get("required", [])
-    if not _is_schema(listed) or not listed or not _is_list(required):
+    if not is_schema(listed) or not listed or not is_list(required):
         return False
     names = listed.keys()
     return _OTHERS.isdisjoint(schema) and all(name in names for name in required)
@@ -215,8 +209,8 @@ def refused(schema: Schema) -> str:
         met = reader.met(node)
         if met is None:
             return "it refers to itself without an object or an array between"
-        if met.patterns > _MET:
-            return f"{met.patterns} patterns are meant for one string, where {_MET} are the most"
+        if met.patterns > MET:
+            return f"{met.patterns} patterns are meant for one string, where {MET} are the most"
         if met.keyed > _KEYED:
             return f"{met.keyed} patternProperties are meant for one object, where {_KEYED} are the most"
         if why := _misheld(node, shared):
@@ -250,9 +244,9 @@ class _Reader:
 
     def _read(self, node: Schema) -> _Met | None:
         keyed = node.get("patternProperties")
-        patterns, names = int("pattern" in node), len(keyed) if _is_schema(keyed) else 0
+        patterns, names = int("pattern" in node), len(keyed) if is_schema(keyed) else 0
         referred = target(node.get("$ref"), self._root)
-        both = [self.met(part) for part in (*_branches(node, "allOf"), *([referred] if _is_schema(referred) else []))]
+        both = [self.met(part) for part in (*_branches(node, "allOf"), *([referred] if is_schema(referred) else []))]
         either = [self.met(part) for key in ("anyOf", "oneOf") for part in _branches(node, key)]
         if None in both or None in either:
             return None
@@ -269,13 +263,13 @@ def _repeatable(node: Schema) -> bool:
     """Names that are not listed may be written twice, and one object needs more of them than one."""
     least: Any = node.get("minProperties")
     required: Any = node.get("required")
-    distinct = len(required) if _is_list(required) else 0
+    distinct = len(required) if is_list(required) else 0
     return isinstance(least, int) and least > distinct + 1 and node.get("additionalProperties") is not False
 
 
 def _misheld(node: Schema, shared: bool) -> str:
     """What the library would hold to something else."""
-    for key in (*_BOUNDS, "const", "enum"):
+    for key in (*NUMERIC, "const", "enum"):
         if number := _beyond(node.get(key)):
             return f"its {key!r} has {number:.30g}, where numbers count up to 2^63"
     open_ = node.get("additionalProperties") is not False
@@ -283,11 +277,11 @@ def _misheld(node: Schema, shared: bool) -> str:
         return 'its "patternProperties" need "additionalProperties": false, where more is said of the same object'
     listed: Any = node.get("properties")
     keyed: Any = node.get("patternProperties")
-    if _is_schema(listed) and _is_schema(keyed):
+    if is_schema(listed) and is_schema(keyed):
         for pattern in keyed:
             if pattern[:1] == "^" and pattern[-1:] == "$" and pattern[1:-1] in listed:
                 return f'"patternProperties" has {pattern!r}, which "properties" has'
-    if _opens(node) and _is_schema(listed) and node.get("additionalProperties") not in (None, True, {}):
+    if _opens(node) and is_schema(listed) and node.get("additionalProperties") not in (None, True, {}):
         return "" if others(listed) else 'it lists too many "properties" beside a schema of "additionalProperties"'
     return ""
 
@@ -299,17 +293,9 @@ def _beyond(value: Any) -> float | int | None:
         part = waiting.pop()
         if isinstance(part, int) and not -_WHOLE <= part < _WHOLE:
             return part
-        waiting += part.values() if _is_schema(part) else part if _is_list(part) else ()
+        waiting += part.values() if is_schema(part) else part if is_list(part) else ()
     return None
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
-
-
-def _is_schema(value: Any) -> TypeGuard[Schema]:
-    return isinstance(value, dict)

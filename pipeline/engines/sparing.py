@@ -6,12 +6,11 @@ the schema lists, and those that it says nothing of. Names that it does not list
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
-from stages.parse.spellings.strings import quoted
-
-Schema: TypeAlias = dict[str, Any]
+from stages.parse.spellings.patterns import none_of, quoted, unlike
+from stages.parse.spellings.ways import Schema
 
 _ANY: Final = {"$ref": "#/x-any"}
 _ELSEWHERE: Final = ("$ref", "anyOf", "oneOf", "allOf")
@@ -128,7 +127,7 @@ class _Sparing:
         if found is not None or spared:
             schema["properties"] = spared
         if others is not False:
-            schema["patternProperties"] = {f"^{_unlike([*listed, *required], self._firsts)}$": others}
+            schema["patternProperties"] = {f"^{unlike([*listed, *required], self._firsts)}$": others}
         schema["additionalProperties"] = False
         return schema
 
@@ -138,23 +137,6 @@ def _rows(value: Any) -> Sequence[Any]:
 
 
 # --- patterns -------------------------------------------------------------------------------------------------------
-
-_Trie: TypeAlias = Mapping[str, "_Trie"]
-
-
-def _trie(words: Iterable[str]) -> _Trie:
-    root: dict[str, Any] = {}
-    for word in words:
-        node = root
-        for char in word:
-            node = node.setdefault(char, {})
-        node[""] = {}  # a word ends
-    return root
-
-
-def _none_of(chars: Iterable[str], firsts: str) -> str:
-    # U+0001 too: see ``schemas``.
-    return f"[^\\x01{firsts}{''.join(quoted(char) for char in sorted(set(chars)))}]"
 
 
 def _without(markers: Sequence[str]) -> str:
@@ -166,19 +148,7 @@ def _without(markers: Sequence[str]) -> str:
             begun.setdefault(marker[:size], set()).add(marker[size])
     begun = {text: then for text, then in begun.items() if not any(text.startswith(marker) for marker in markers)}
     again = "|".join(map(quoted, begun))
-    gone = "|".join(f"{quoted(text)}{_none_of(then, firsts)}" for text, then in begun.items())
+    gone = "|".join(f"{quoted(text)}{none_of(then, firsts)}" for text, then in begun.items())
     if not begun:  # each is one character
-        return f"{_none_of((), firsts)}*"
-    return f"(?:{_none_of((), firsts)}|(?:{again})*(?:{gone}))*(?:{again})*"
-
-
-def _unlike(words: Iterable[str], firsts: str) -> str:
-    """Of texts that are none of ``words``, and have none of the characters ``firsts``."""
-    return _other(_trie(words), firsts)
-
-
-def _other(node: _Trie, firsts: str) -> str:
-    rest = f"{_none_of((), firsts)}*"
-    ways = [f"{_none_of((char for char in node if char), firsts)}{rest}"]
-    ways += [f"{quoted(char)}{_other(then, firsts)}" for char, then in node.items() if char]
-    return f"(?:{'|'.join(ways)})" + ("" if "" in node else "?")
+        return f"{none_of((), firsts)}*"
+    return f"(?:{none_of((), firsts)}|(?:{again})*(?:{gone}))*(?:{again})*"

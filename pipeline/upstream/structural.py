@@ -34,7 +34,7 @@ from stages.grammar import (
     String,
     Text,
 )  # fmt: skip
-from stages.parse.spellings.strings import quoted
+from stages.parse.spellings.patterns import quoted
 
 Tag: TypeAlias = dict[str, Any]
 

@@ -19,6 +19,10 @@ PLAIN: Final[Callable[[str], re.Match[str] | None]] = re.compile(r'["\\\x00-\x1f
 """Finds the first character that ``quoted`` would change."""
 
 
+WHITE: Final = " \t\r\n"
+"""JSON's white space."""
+
+
 def quoted(text: str) -> str:
     r"""Text as the inside of a JSON string: ``"``, ``\`` and control characters escaped, all else as it is."""
     return text if PLAIN(text) is None else json.dumps(text, ensure_ascii=False)[1:-1]
@@ -46,6 +50,11 @@ def json_text(text: str) -> str | None:
         # White space for the scanner is not always white space for a reader of JSON.
         return value_text(text) if _SKIPPED(text) is None else None
     return text
+
+
+def guessed(raw: str) -> str:
+    """The JSON text of a value of which no schema speaks: itself where it is JSON, else a string."""
+    return json_text(raw.strip(WHITE)) or f'"{quoted(raw)}"'
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

@@ -18,9 +18,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from stages.opening import Tool
-from stages.parse.literals import PLAIN as PLAIN
-from stages.parse.literals import integer_text, json_text, number_text, python_text
-from stages.parse.literals import quoted as quoted
+from stages.parse.literals import integer_text, json_text, number_text, python_text, quoted
 
 Kind: TypeAlias = Literal["null", "integer", "number", "boolean", "object", "array", "string"]
 Schema: TypeAlias = Mapping[str, Any]
@@ -38,9 +36,10 @@ _ALIASES: Final[dict[Kind, str]] = {
 _NAMES: Final[dict[str, Kind]] = {name: kind for kind, names in _ALIASES.items() for name in names.split()}
 _SIZED: Final = re.compile(r"(?:u?int|(float))[0-9]*")
 _INDEX: Final = re.compile("[0-9]{1,6}")
-_CLASSES: Final[dict[type, Kind]] = {
+CLASSES: Final[dict[type, Kind]] = {
     type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
 }  # fmt: skip
+"""The kind of a value by its class."""
 _DEEPEST: Final = 32
 """How far references and branches are followed. Real schemas need two or three."""
 _MOST: Final = 1000
@@ -86,11 +85,12 @@ class Types:
                     inside.listed.setdefault(key, []).append(schema)
         return inside.listed
 
-    def member(self, key: str) -> Types:
-        """What the object's member of this name is; ``additionalProperties`` speaks for names that are not listed."""
+    def member(self, key: str | None) -> Types:
+        """What the object's member of this name is (None: of one that is not listed, for which
+        ``additionalProperties`` speaks)."""
         inside = self._inside
-        found = inside.known.get(key)
-        if found is None and key in self.members():
+        found = None if key is None else inside.known.get(key)
+        if found is None and key is not None and key in self.members():
             found = inside.known[key] = _union(self.members()[key], self.root)
         if found is None:  # the model makes such names up: one answer for all
             if inside.rest is None:
@@ -167,7 +167,7 @@ class _Reader:
         enum = _enum(schema)
         kinds: set[Kind] = _named(schema.get("type"))
         if not kinds and enum is not None:
-            kinds = {_CLASSES[value.__class__] for value in enum if value.__class__ in _CLASSES}
+            kinds = {CLASSES[value.__class__] for value in enum if value.__class__ in CLASSES}
         if not kinds:
             kinds = _shaped(schema)
             for told in (*both, *either):
@@ -293,8 +293,8 @@ class Parameters:
         self.keys = frozenset(self._types.members())
         self.required = frozenset(key for part in _parts(root, root, _BOTH) for key in _required(part))
 
-    def types(self, key: str) -> Types:
-        """What the parameter is; STRING where the schema does not say."""
+    def types(self, key: str | None) -> Types:
+        """What the parameter is (None: one that is not listed); STRING where the schema does not say."""
         return self._types.member(key)
 
 

@@ -21,8 +21,8 @@ from stages.events import (
     Semantic,
 )
 from stages.parse.arguments import space
+from stages.parse.literals import quoted
 from stages.parse.text import Alphabet
-from stages.parse.types import quoted
 
 Text: TypeAlias = type[Content] | type[Reasoning] | type[Dropped] | type[Marker]
 

@@ -284,6 +284,41 @@ def test_a_name_that_is_not_listed_may_begin_as_one_that_is() -> None:
         assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text.format(pair)) is want
 
 
+@pytest.mark.parametrize(
+    ("schema", "pairs", "want"),
+    [
+        # Patterns of names, also beside names that are listed.
+        ({"properties": {"n": {"type": "null"}}, "patternProperties": {"^n": {"type": "string"}}}, ["n=null"], False),
+        ({"properties": {"m": {"type": "null"}}, "patternProperties": {"^n": {"type": "string"}}}, ["m=null"], True),
+        ({"properties": {"m": {"type": "null"}}, "patternProperties": {"^n": {"type": "string"}}}, ["nb=x"], True),
+        ({"properties": {"m": {"type": "null"}}, "patternProperties": {"^n": {"type": "string"}}}, ["b=x"], False),
+        ({"properties": {"m": {"type": "null"}}, "patternProperties": {"^n": {"type": "string"}}}, ["m=x"], False),
+        # One branch lists what the other needs: they are told apart only where nothing else may list it.
+        ({"oneOf": [needs({"type": "null"}, "a"), needs({"type": "null"}, "b")]}, ["b=null"], True),
+        ({"oneOf": [needs({"type": "null"}, "a"), needs({"type": "null"}, "b")]}, ["a=null", "b=null"], False),
+        # A name of which nothing can be is none, where it may be missing.
+        ({"properties": {"a": False, "b": {"type": "null"}}}, ["b=null"], True),
+        ({"properties": {"a": False, "b": {"type": "null"}}}, ["a=null"], False),
+        ({"anyOf": [needs(False, "a"), needs({"type": "null"}, "b")]}, ["b=null"], True),
+    ],
+)
+def test_what_a_schema_says_of_the_object_is_held(schema: dict[str, Any], pairs: list[str], want: bool) -> None:
+    form = next(form for form in FORMS if form.name == "mimo")
+    vocabulary = Vocabulary()
+    tool = Tool("t", None, {"type": "object", **schema})
+    constraint = constraint_of(Ask(tools=(tool,), tool_choice="required"), form, vocabulary.facts, "chat")
+    assert constraint is not None
+    inside = "".join("<parameter={}>{}</parameter>".format(*pair.split("=")) for pair in pairs)
+    text = f"<tool_call><function=t>{inside}</function></tool_call>"
+    assert vocabulary.takes(vocabulary.grammars.compiled(constraint.rule)(), text) is want
+
+
+def test_branches_that_another_part_may_make_one_are_refused() -> None:
+    form = next(form for form in FORMS if form.name == "mimo")
+    branches = {"oneOf": [needs({"type": "null"}, "a"), needs({"type": "null"}, "b")]}
+    assert "overlap" in refusal(form, {"allOf": [branches, {"properties": {"a": {}, "b": {}}}]})
+
+
 def test_a_tool_that_is_not_strict_is_called_with_its_own_names_once_each() -> None:
     """Of two arguments of one name, this family makes no call."""
     form = next(form for form in FORMS if form.name == "dots")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.parse.types import ANY, PLAIN, STRING, Kind, Types, coerce, quoted, types_of
+from stages.parse.literals import PLAIN, quoted
+from stages.parse.types import ANY, STRING, Kind, Types, coerce, types_of
 
 
 def of(*names: Kind) -> Types:

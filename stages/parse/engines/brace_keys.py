@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stages.parse import arguments as js
 from stages.parse.engines import brace_held as bh
-from stages.parse.types import quoted
+from stages.parse.literals import quoted
 
 
 class BraceKeys(bh.BraceHeld):

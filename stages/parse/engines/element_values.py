@@ -11,14 +11,13 @@ from stages.parse import arguments as js
 from stages.parse.engines import BROKEN, MORE, named
 from stages.parse.engines import element_table as et
 from stages.parse.engines.element_table import ElementScans, ElementTable, Kind
-from stages.parse.literals import json_text, quoted
+from stages.parse.literals import guessed, quoted
 from stages.parse.site import Site
 from stages.parse.types import STRING, Types, coerce
 from stages.parse.writer import pack, unpack
 
 BLOCK, HEAD, BODY, KEY, STRING_VALUE, HELD_VALUE, JSON_HEAD, JSON = range(8)
 STATES = named(globals())
-_WHITE = " \t\r\n"
 DEEPEST = 100
 """Elements inside elements; deeper ones are no values."""
 _OPENS: dict[str, str] = {"list": "[", "dict": "{"}
@@ -214,8 +213,7 @@ class ElementArguments:
             src = self.since, self.writer.pos
             raw = self.writer.alphabet.visible("".join(self._held))
             self._held.clear()
-            found = coerce(raw, self._types) if self._kind == "schema" else json_text(raw.strip(_WHITE))
-            self.writer.arguments_at(found or f'"{quoted(raw)}"', src)
+            self.writer.arguments_at(coerce(raw, self._types) if self._kind == "schema" else guessed(raw), src)
             return self._end_value(tag, text, start, end)
         return start
 

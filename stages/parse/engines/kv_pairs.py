@@ -11,14 +11,13 @@ from stages.events import Dropped, FaultCode, Marker
 from stages.parse import arguments as js
 from stages.parse.engines import BROKEN, LEAVE, MORE, SPOILED, named
 from stages.parse.engines.kv_table import FAR, KvScans, KvTags
-from stages.parse.literals import json_text, quoted
+from stages.parse.literals import WHITE, json_text, quoted
 from stages.parse.site import Site
 from stages.parse.types import Types, coerce, types_of
 from stages.parse.writer import pack, unpack
 
 PAIRS, KEY, BEHIND_KEY, TYPE, VALUE = range(5)
 STATES: Final = named(globals())
-_WHITE: Final = " \t\r\n"
 _WORDS: Final = frozenset(("true", "false", "null"))
 
 
@@ -190,7 +189,7 @@ class KvPairs:
         return end if whole else start
 
     def _is_object(self, key: str) -> bool:
-        return self._tags.object_key and self._first and key.lstrip(_WHITE).startswith("{")
+        return self._tags.object_key and self._first and key.lstrip(WHITE).startswith("{")
 
     def _behind_key(self, text: str, i: int) -> int:
         j = js.space(text, i)
@@ -226,7 +225,7 @@ class KvPairs:
             self._broken()
             return start
         self.keep(text[start:end])
-        self._type = self._type.strip(_WHITE) or "string"
+        self._type = self._type.strip(WHITE) or "string"
         self._phase = BEHIND_KEY
         return end
 
@@ -238,7 +237,7 @@ class KvPairs:
         text = js.object_text(self.writer.alphabet.visible(key, quoted=True)) if self._is_object(key) else None
         if text is not None:
             # The brace that ends it is written with the end of the call.
-            body = text[:-1].rstrip(_WHITE)
+            body = text[:-1].rstrip(WHITE)
             self._first = body == "{"
             if not self._first:
                 self.writer.arguments_at(body, (start, self._mid))
@@ -256,7 +255,7 @@ class KvPairs:
 
     def _member(self, value: str, key: str, start: int) -> None:
         """The text before a value, and how that begins."""
-        name = quoted(self.writer.alphabet.visible(key).strip(_WHITE))
+        name = quoted(self.writer.alphabet.visible(key).strip(WHITE))
         self.writer.arguments_at(f'{"{" if self._first else ", "}"{name}": {value}', (start, self._mid))
         self._first = False
 
@@ -267,7 +266,7 @@ class KvPairs:
         tool = self._site.tools.get(self._name)
         if tool is None or not tool.given:
             return None
-        return tool.types(self.writer.alphabet.visible(key).strip(_WHITE))
+        return tool.types(self.writer.alphabet.visible(key).strip(WHITE))
 
     def _open_value(self, tag: str) -> None:
         start = self._start
@@ -360,6 +359,6 @@ def _nullish(text: str) -> bool:
 
 def _guessed(raw: str) -> str:
     """A value of which no schema speaks: JSON other than a string, if it is that."""
-    text = raw.strip(_WHITE)
+    text = raw.strip(WHITE)
     found = json_text(text) if text in _WORDS or (text and text[0] in "{[-0123456789") else None
     return f'"{quoted(raw)}"' if found is None else found

@@ -16,7 +16,8 @@ from stages.events import Marker
 from stages.parse import arguments as js
 from stages.parse.engines import python_phases as ph
 from stages.parse.engines.python_strings import PythonStrings
-from stages.parse.types import coerce, quoted
+from stages.parse.literals import quoted
+from stages.parse.types import coerce
 
 IDENT_RUN: Final = re.compile(r"\w*")
 IDENT_START: Final = re.compile(r"[^\W\d]")

@@ -16,7 +16,7 @@ from typing import Final
 from stages.parse.engines import python_phases as ph
 from stages.parse.engines.python_held import PythonHeld
 from stages.parse.engines.python_text import escape
-from stages.parse.types import quoted
+from stages.parse.literals import quoted
 
 _RUNS: Final = {
     ("'", False): re.compile(r"[^'\\]*"), ('"', False): re.compile(r'[^"\\]*'),

@@ -26,8 +26,9 @@ from stages.parse.engines import python_phases as ph
 from stages.parse.engines.python_held import PythonState
 from stages.parse.engines.python_lost import Lost, PythonLost
 from stages.parse.engines.python_quotes import IDENT_RUN, IDENT_START
+from stages.parse.literals import quoted
 from stages.parse.site import Site
-from stages.parse.types import Parameters, Types, quoted
+from stages.parse.types import Parameters, Types
 
 _NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 _NAME_RUN: Final = re.compile(r"[\w.-]*")

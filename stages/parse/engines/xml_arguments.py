@@ -10,12 +10,10 @@ from stages.parse.engines import BROKEN, MORE
 from stages.parse.engines import xml_values as xv
 from stages.parse.engines.xml_heads import Head
 from stages.parse.engines.xml_table import XmlScans, XmlTable, unescaped
-from stages.parse.literals import json_text
+from stages.parse.literals import WHITE, guessed, quoted
 from stages.parse.site import Site
-from stages.parse.types import STRING, Types, coerce, quoted
+from stages.parse.types import STRING, Types, coerce
 from stages.parse.writer import Text, pack, unpack
-
-_WHITE = " \t\r\n"
 
 
 class XmlArgumentsState(msgspec.Struct, frozen=True):
@@ -163,18 +161,16 @@ class XmlArguments:
         if self._types is not None:
             self.writer.arguments_at(coerce(raw, self._types, python=self.table.python), src)
             return
-        found = js.object_text(raw) if self._kind == "all" else json_text(raw.strip(_WHITE))
-        if self._kind == "all" and found is not None:
-            self._spread(found, text, src)
-            return
         if self._kind == "all":
+            if (found := js.object_text(raw)) is not None:
+                self._spread(found, text, src)
+                return
             self._open((src[0], src[0]), streams=False)
-            found = json_text(raw.strip(_WHITE))
-        self.writer.arguments_at(found or f'"{quoted(raw)}"', src)
+        self.writer.arguments_at(guessed(raw), src)
 
     def _spread(self, found: str, text: str, src: tuple[int, int]) -> None:
         """All members of an object are arguments. ``text``: as written."""
-        body = found[1:-1].strip(_WHITE)
+        body = found[1:-1].strip(WHITE)
         if body:
             self.writer.arguments_at((", " if self._count else "{") + body, src)
             self._count += 1

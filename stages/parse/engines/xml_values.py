@@ -27,7 +27,7 @@ from stages.parse import arguments as js
 from stages.parse.engines import xml_heads as heads
 from stages.parse.engines import xml_table as tb
 from stages.parse.engines.xml_table import CDATA, XmlScans, XmlTable, unescaped
-from stages.parse.literals import quoted
+from stages.parse.literals import WHITE, quoted
 from stages.parse.site import Site
 from stages.parse.writer import pack, unpack
 
@@ -38,7 +38,6 @@ LOST: Final = 2
 """It ended earlier: what was held behind it is no value."""
 
 FIRST, INLINE, RAW, START, LINE, CLOSED, MIDDLE = range(7)
-_WHITE: Final = " \t\r\n"
 
 
 class XmlValueState(msgspec.Struct, frozen=True):
@@ -221,7 +220,7 @@ class XmlValue:
     def _text(self, text: str) -> None:
         tail = ""
         if self._table.values.trim == "space":
-            body = text.rstrip(_WHITE)
+            body = text.rstrip(WHITE)
             text, tail = body, text[len(body) :]
         if text:
             if self._candidate >= 0:

@@ -13,8 +13,9 @@ import msgspec
 from stages.grammar import Json, Literal, Row, Rule, Spelled, String, Text
 from stages.parse.spellings.nested import Values
 from stages.parse.spellings.objects import Key
-from stages.parse.spellings.python import JSON, encodable, known
-from stages.parse.spellings.strings import Bare, quoted
+from stages.parse.spellings.patterns import quoted
+from stages.parse.spellings.python import JSON, encodable
+from stages.parse.spellings.strings import Bare
 from stages.parse.spellings.ways import Both
 from stages.parse.types import ANY, STRING, Types, coerce
 
@@ -90,7 +91,7 @@ class Braces:
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
         values = Values(value.schema, value.param, self)
-        rule = values.whole(self, known(value.schema))
+        rule = values.whole(self)
         before, behind = self.braces
         return Spelled(value.schema, value.param, Row((Literal(before), rule, Literal(behind))))
 

@@ -12,23 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text
-from stages.parse.spellings.objects import Key, Objects
+from stages.errors import Unheld
+from stages.grammar import NOTHING, Again, Defined, Json, Literal, Members, OneOf, Refer, Row, Rule, Text, one_of
+from stages.parse.spellings.objects import Key, Objects, Shape
+from stages.parse.spellings.patterns import NUMBERS, quoted
 from stages.parse.spellings.productive import names, productive
-from stages.parse.spellings.shape import Schema, refuse
-from stages.parse.spellings.strings import quoted
-from stages.parse.spellings.ways import Both, Ways, is_list, is_schema, kinds, listed, named
+from stages.parse.spellings.ways import NUMERIC, Both, Schema, is_list, is_schema, kinds, listed, of_kind
 from stages.parse.types import Types, types_of
 from stages.schema import checker
 
-INTEGER: Final = r"-?(?:0|[1-9][0-9]{0,39})"
-NUMBER: Final = rf"{INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"
 _HIGHEST: Final = 1e18
 """Of numbers without a bound of their own: the library knows no higher one."""
 _BOUNDS: Final = (("minimum", "exclusiveMinimum", -1), ("maximum", "exclusiveMaximum", 1))
-_NUMERIC: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _STRUCTURE: Final = frozenset((
-    *_NUMERIC, "minLength", "maxLength", "pattern", "properties", "required", "additionalProperties", "minProperties",
+    *NUMERIC, "minLength", "maxLength", "pattern", "properties", "required", "additionalProperties", "minProperties",
     "patternProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
 ))  # fmt: skip
 """What a listed value may not satisfy."""
@@ -87,6 +84,7 @@ class Notation(Protocol):
 
 
 TypesOf: TypeAlias = Callable[[str | None], Types | None]
+"""What the reader knows of an argument (None: of one that is not listed)."""
 
 
 class Values:
@@ -94,8 +92,8 @@ class Values:
 
     def __init__(self, root: Schema, param: str, inner: Notation) -> None:
         self.param = param
-        self.ways = Ways(root, param)
-        self.objects = Objects(self.ways)
+        self.objects = Objects(root, param)
+        self.ways = self.objects.ways
         self._inner = inner
         self._names: dict[tuple[str, frozenset[object]], str] = {}
         self._waiting: deque[tuple[str, Callable[[], Rule]]] = deque()
@@ -103,22 +101,19 @@ class Values:
         """Names are of schemas by identity: they stay."""
         self._rules: dict[str, Rule] = {}
 
-    def whole(self, outer: Notation, types: TypesOf) -> Rule:
-        """An object of the root schema. ``types``: what the reader knows of an argument
-        (None: of one that is not listed). Raises RequestError."""
-        ways = self.ways.of((self.ways.root,))
-        if any(listed(way) is not None for way in ways):
-            refuse(self.param, '"enum" or "const" of all arguments cannot be held to in this format')
-        rules = [self._object(way, outer, types) for way in ways if "object" in kinds(way, self.param)]
+    def whole(self, outer: Notation) -> Rule:
+        """An object of the root schema, which are a tool's arguments. Raises RequestError."""
+        known = self.objects.parameters.types
+        rules = [self._object(shape, outer, known) for shape in self.objects.shapes((self.ways.root,))]
         while self._waiting:
             name, make = self._waiting.popleft()
             self._rules[name] = make()
         rules, made = productive(rules, self._rules)
         if not rules:
-            refuse(self.param, "unsatisfiable: nothing that satisfies it can be written in this format")
+            raise Unheld(self.param, "unsatisfiable: nothing that satisfies it can be written in this format")
         if sum(bool(names(rule)) for rule in made.values()) > _HOLDING:
-            refuse(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
-        rule = rules[0] if len(rules) == 1 else OneOf(tuple(rules))
+            raise Unheld(self.param, f"it is too large: more than {_HOLDING} objects and arrays hold others")
+        rule = one_of(rules)
         return Defined(made, rule) if made else rule
 
     # --- values -------------------------------------------------------------------------------------------------------
@@ -137,7 +132,7 @@ class Values:
             if values is None and (nested := kinds(way, self.param) & {"object", "array"}):
                 options += self._nested(way, nested)
         options = list({repr(option): option for option in options}.values())
-        return None if not options else options[0] if len(options) == 1 else OneOf(tuple(options))
+        return None if not options else one_of(options)
 
     def _read(self, both: Both) -> frozenset[str] | None:
         """As which kinds a bare value is read; None: as what it looks like."""
@@ -151,12 +146,10 @@ class Values:
     ) -> list[Rule]:
         if values is not None:
             others = [value for value in self._values(way) if not isinstance(value, str)]
-            readable = [value for value in others if known is None or _of_kind(value, known)]
+            readable = [value for value in others if known is None or of_kind(value, known)]
             return [self._constant(value, notation, types, 0) for value in readable]
         found: list[Rule] = []
-        mine = kinds(way, self.param)
-        if known is not None and mine.isdisjoint(known):
-            mine = named(way, self.param) & known
+        mine = kinds(way, self.param) if known is None else kinds(way, self.param, known)
         if "string" in mine and (text := notation.string(way, self.param, types)) is not None:
             found.append(text)
         if known is not None:
@@ -170,10 +163,10 @@ class Values:
         return found
 
     def _number(self, way: Both, kind: str) -> Rule:
-        said: list[Schema] = [{key: schema[key] for key in _NUMERIC if key in schema} for schema in way]
+        said: list[Schema] = [{key: schema[key] for key in NUMERIC if key in schema} for schema in way]
         said = [part for part in said if part]
         if not said:
-            return Text(NUMBER if kind == "number" else INTEGER)
+            return Text(NUMBERS[kind])
         if kind == "number":
             for bound, strict, sign in _BOUNDS:
                 if not any(bound in part or strict in part for part in said):
@@ -184,14 +177,14 @@ class Values:
 
     def _values(self, way: Both) -> list[Any]:
         mine = kinds(way, self.param)
-        values = [value for value in listed(way) or () if _of_kind(value, mine)]
+        values = [value for value in listed(way) or () if of_kind(value, mine)]
         rest = [{key: schema[key] for key in _STRUCTURE & schema.keys()} for schema in way]
         if not values or not any(rest):
             return values
         root = self.ways.root
         found = checker({"allOf": rest, **{key: root[key] for key in ("$defs", "definitions") if key in root}})
         if found is None:
-            refuse(self.param, "an enum, or a const, stands beside what it cannot be checked against")
+            raise Unheld(self.param, "an enum, or a const, stands beside what it cannot be checked against")
         return [value for value in values if found.fault(json.dumps(value)) is None]
 
     def _words(self, way: Both) -> list[str]:
@@ -199,7 +192,7 @@ class Values:
 
     def _constant(self, value: Any, notation: Notation, types: Types | None, depth: int) -> Rule:
         if depth > _DEEPEST:
-            refuse(self.param, "it is nested, or refers, too deep")
+            raise Unheld(self.param, "it is nested, or refers, too deep")
         inner = self._inner
         if is_list(value):
             items = [self._constant(item, inner, None, depth + 1) for item in value]
@@ -210,18 +203,18 @@ class Values:
         if isinstance(value, str):
             text = notation.texts([value], types)
             if text is None:
-                refuse(self.param, f"the value {value!r:.100} cannot be written in this format")
+                raise Unheld(self.param, f"the value {value!r:.100} cannot be written in this format")
             return text
         if value is None or isinstance(value, bool):
             return Literal(notation.words[value])
         if not isfinite(value):
-            refuse(self.param, f"the value {value!r:.100} cannot be written in this format")
+            raise Unheld(self.param, f"the value {value!r:.100} cannot be written in this format")
         return Text(quoted(json.dumps(value)))
 
     def _pair(self, name: str, value: Any, depth: int) -> Rule:
         key = self._inner.key(Key(name))
         if key is None:
-            refuse(self.param, f"the name {name!r:.100} cannot be written in this format")
+            raise Unheld(self.param, f"the name {name!r:.100} cannot be written in this format")
         return Row((key, self._constant(value, self._inner, None, depth + 1)))
 
     # --- objects and arrays -------------------------------------------------------------------------------------------
@@ -234,7 +227,8 @@ class Values:
             before, behind = self._inner.braces
 
             def braced() -> Rule:
-                return Row((Literal(before), self._object(way, self._inner, lambda _: None), Literal(behind)))
+                shape = self.objects.shape(way)
+                return Row((Literal(before), self._object(shape, self._inner, lambda _: None), Literal(behind)))
 
             made.append(self._named("object", way, braced))
         return made
@@ -244,7 +238,7 @@ class Values:
         name = self._names.get(key)
         if name is None:
             if len(self._names) >= _RULES:
-                refuse(self.param, f"it is too large: it has more than {_RULES} objects and arrays")
+                raise Unheld(self.param, f"it is too large: it has more than {_RULES} objects and arrays")
             name = self._names[key] = f"{kind}{len(self._names)}"
             self._kept.append(way)
             self._waiting.append((name, make))
@@ -259,21 +253,20 @@ class Values:
             for each in way
         )
 
-    def _object(self, way: Both, notation: Notation, types: TypesOf) -> Rule:
-        shape = self.objects.shape(way)
+    def _object(self, shape: Shape, notation: Notation, types: TypesOf) -> Rule:
         parts: list[tuple[Rule, bool]] = []
         ordered = sorted(shape.members, key=lambda member: (member.name.lower(), member.name))
         for member in ordered if notation.sorted else shape.members:
             key = notation.key(Key(member.name))
             if key is None:
                 if member.required:
-                    refuse(self.param, f"the name {member.name!r:.100} cannot be written in this format")
+                    raise Unheld(self.param, f"the name {member.name!r:.100} cannot be written in this format")
                 continue
             value = self.value(member.both, notation, types(member.name), member.read)
             if value is not None:
                 parts.append((Row((key, value)), member.required))
             elif member.required:
-                refuse(
+                raise Unheld(
                     self.param, f"unsatisfiable: {member.name!r:.100} is required, and nothing can be written for it"
                 )
         others: list[Rule] = []
@@ -281,13 +274,13 @@ class Values:
             key, value = notation.key(other.key), self.value(other.both, notation, types(None), other.read)
             if key is not None and value is not None:
                 others.append(Row((key, value)))
-        some = None if not others else others[0] if len(others) == 1 else OneOf(tuple(others))
+        some = None if not others else one_of(others)
         return Members(tuple(parts), notation.between, some, notation.once)
 
     def _array(self, way: Both) -> Rule:
         least, most, first, rest = self.objects.items(way)
         if len(first) > _ITEMS:
-            refuse(self.param, f"an array has more than {_ITEMS} items with a schema of their own")
+            raise Unheld(self.param, f"an array has more than {_ITEMS} items with a schema of their own")
         read = tuple(part for schema in way if is_schema(part := schema.get("items")))
         rules = [self.value(both, self._inner, None, read) for both in first]
         if None in rules:  # nothing can stand there, so nothing behind it
@@ -326,11 +319,3 @@ def _joined(rules: list[Rule], between: str) -> list[Rule]:
     for rule in rules:
         joined += [Literal(between), rule] if joined else [rule]
     return joined
-
-
-def _of_kind(value: Any, found: frozenset[str]) -> bool:
-    if value is None or isinstance(value, bool):
-        return ("null" if value is None else "boolean") in found
-    if isinstance(value, int | float):
-        return "number" in found or ("integer" in found and (isinstance(value, int) or value.is_integer()))
-    return ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object") in found

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from stages.parse.spellings.shape import Schema, refuse
-from stages.parse.spellings.strings import quoted, whole
-from stages.parse.spellings.ways import Both, Ways, is_list, is_names, is_schema
+from stages.errors import Unheld
+from stages.parse.spellings.patterns import quoted, whole
+from stages.parse.spellings.ways import Both, Schema, Ways, is_list, is_names, is_schema, kinds, listed
+from stages.parse.types import Parameters
+from stages.schema import Checker, checker
 
 _KEYED: Final = 20
 """Patterns for the names of one object."""
@@ -52,14 +54,27 @@ class Shape:
 
 
 class Objects:
-    """Reads objects and arrays. Raises RequestError for what cannot be held to."""
+    """Reads objects and arrays of one schema. Raises RequestError for what cannot be held to."""
 
-    def __init__(self, ways: Ways) -> None:
-        self._ways = ways
-        self._param = ways.param
-        self._regexes: dict[str, tuple[str, re.Pattern[str]]] = {}
+    def __init__(self, root: Schema, param: str) -> None:
+        self.ways = Ways(root, param)
+        self.parameters = Parameters(root)
+        """As the format's reader knows them."""
+        self.param = param
+        self._regexes: dict[str, tuple[str, Checker]] = {}
 
     # --- objects ------------------------------------------------------------------------------------------------------
+
+    def shapes(self, both: Both) -> list[Shape]:
+        """The ways that an object may be that satisfies all of the schemas."""
+        ways = [way for way in self.ways.of(both) if "object" in kinds(way, self.param)]
+        if any(listed(way) is not None for way in ways):
+            raise Unheld(self.param, '"enum" or "const" of an object cannot be held to in this format')
+        shapes = list(map(self.shape, ways))
+        if not shapes:
+            raise Unheld(self.param, "unsatisfiable: no object can be written that it allows")
+        able = [one for one in shapes if all(all(map(is_schema, part.both)) for part in one.members if part.required)]
+        return able or shapes
 
     def shape(self, way: Both) -> Shape:
         """An object that satisfies all of the schemas."""
@@ -75,7 +90,7 @@ class Objects:
         for name in {**listed, **required}:
             both = self._meant(way, tables, keyed, name)
             if closed and name not in listed and not any(self._fits(name, table) for table in keyed):
-                refuse(self._param, f"unsatisfiable: {name!r:.100} is required, and not allowed")
+                raise Unheld(self.param, f"unsatisfiable: {name!r:.100} is required, and not allowed")
             here = self._both(table[name] for table in tables if name in table)
             members.append(Named(name, both, here if name in listed else self._rest(way), name in required))
         names = tuple(map(quoted, {**listed, **required}))
@@ -85,7 +100,7 @@ class Objects:
         """Those of each pattern, and those of none."""
         patterns = {pattern: self._regex(pattern)[0] for table in keyed for pattern in table}
         if len(patterns) > _KEYED:
-            refuse(self._param, f"more than {_KEYED} patternProperties are meant for one object")
+            raise Unheld(self.param, f"more than {_KEYED} patternProperties are meant for one object")
         unlike = ("|".join(names),) if names else ()
         rest = self._rest(way)
         found: list[Other] = []
@@ -104,7 +119,7 @@ class Objects:
         parts: list[Any] = []
         for schema, table, patterns in zip(way, tables, keyed, strict=True):
             here = [table[name]] if name in table else []
-            here += [part for pattern, part in patterns.items() if self._regex(pattern)[1].fullmatch(name)]
+            here += [part for pattern, part in patterns.items() if self._fits(name, {pattern: part})]
             parts += here or self._additional(schema)
         return self._both(parts)
 
@@ -115,16 +130,15 @@ class Objects:
         return [schema["additionalProperties"]] if "additionalProperties" in schema else []
 
     def _fits(self, name: str, patterns: Schema) -> bool:
-        return any(self._regex(pattern)[1].fullmatch(name) for pattern in patterns)
+        return any(self._regex(pattern)[1].fault(json.dumps(name)) is None for pattern in patterns)
 
-    def _regex(self, pattern: str) -> tuple[str, re.Pattern[str]]:
-        """A pattern of the whole name."""
+    def _regex(self, pattern: str) -> tuple[str, Checker]:
+        """An expression of the whole name, and what tells whether a name has the pattern."""
         if pattern not in self._regexes:
-            text = whole(pattern, self._param)
-            try:
-                self._regexes[pattern] = text, re.compile(text)
-            except (re.error, OverflowError, RecursionError):
-                refuse(self._param, f"the pattern {pattern!r:.100} cannot be held to in this format")
+            text, found = whole(pattern, self.param), checker({"pattern": pattern})
+            if found is None:
+                raise Unheld(self.param, f"the pattern {pattern!r:.100} cannot be held to in this format")
+            self._regexes[pattern] = text, found
         return self._regexes[pattern]
 
     def _counted(self, way: Both, required: int, all_: int, more: bool) -> None:
@@ -132,11 +146,11 @@ class Objects:
         for schema in way:
             least, most = schema.get("minProperties", 0), schema.get("maxProperties")
             if not isinstance(least, int) or least > required:
-                refuse(self._param, '"minProperties" cannot be held to in this format')
+                raise Unheld(self.param, '"minProperties" cannot be held to in this format')
             if most is not None and (more or not isinstance(most, int) or most < all_):
-                refuse(self._param, '"maxProperties" cannot be held to in this format')
+                raise Unheld(self.param, '"maxProperties" cannot be held to in this format')
             if schema.get("unevaluatedProperties", True) not in (True, False, {}):
-                refuse(self._param, '"unevaluatedProperties" cannot be held to in this format')
+                raise Unheld(self.param, '"unevaluatedProperties" cannot be held to in this format')
 
     # --- arrays -------------------------------------------------------------------------------------------------------
 
@@ -169,17 +183,17 @@ class Objects:
     def _table(self, schema: Schema, key: str) -> Schema:
         value = schema.get(key, {})
         if not is_schema(value):
-            refuse(self._param, f'"{key}" is no object')
+            raise Unheld(self.param, f'"{key}" is no object')
         return value
 
     def _names(self, schema: Schema) -> list[str]:
         value = schema.get("required", [])
         if not is_names(value):
-            refuse(self._param, '"required" is no list of names')
+            raise Unheld(self.param, '"required" is no list of names')
         return value
 
     def _count(self, schema: Schema, key: str) -> int:
         value = schema.get(key, 0)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1 << 31:
-            refuse(self._param, f'"{key}" is no number of items')
+            raise Unheld(self.param, f'"{key}" is no number of items')
         return int(value)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from stages import grammar as gr
-from stages.grammar import Json, Members, OneOf, Row, Rule, Spelled, String
-from stages.parse.literals import json_text
-from stages.parse.literals import quoted as as_string
-from stages.parse.spellings.leaves import LIMITS, Way, free_number, kinds, values, ways, words
-from stages.parse.spellings.shape import Reader, Schema, Shape, refuse
-from stages.parse.spellings.strings import Bare, quoted, whole
+from stages.errors import Unheld
+from stages.grammar import Json, Members, Row, Rule, Spelled, String, one_of
+from stages.parse.literals import guessed
+from stages.parse.spellings.objects import Objects, Other, Shape
+from stages.parse.spellings.patterns import NUMBERS, quoted
+from stages.parse.spellings.strings import Bare
+from stages.parse.spellings.ways import NUMERIC, Both, kinds, listed
 from stages.parse.types import ANY, Types, coerce
 
 _NAME: Final = re.compile(r"[\w.-]{1,256}", re.ASCII)
@@ -25,9 +26,9 @@ _LONGEST: Final = 256
 """Code points of a name. Readers know no longer heads than some 500."""
 _FREE: Final = 48
 """Of one that the model makes up."""
-_INTEGER: Final = "-?(?:0|[1-9][0-9]{0,39})"
-_NUMBERS: Final = {"integer": _INTEGER, "number": rf"{_INTEGER}(?:\.[0-9]{{1,40}})?(?:[eE][+-]?[0-9]{{1,2}})?"}
-"""Without a limit in the schema. JSON's numbers, but for those beyond a float."""
+_LIMITS: Final = (*NUMERIC, "enum", "const")
+_JSON: Final = frozenset(("object", "array"))
+"""Kinds that are written as JSON."""
 _WORDS: Final[Mapping[Any, tuple[str, ...]]] = {
     None: ("null", "None"), True: ("true", "True"), False: ("false", "False"),
 }  # fmt: skip
@@ -36,7 +37,7 @@ _WORDS: Final[Mapping[Any, tuple[str, ...]]] = {
 def json_or_string(raw: str, types: Types) -> str:
     """``Pairs.read`` of formats that ask no schema."""
     del types
-    return json_text(raw.strip()) or f'"{as_string(raw)}"'
+    return guessed(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +70,35 @@ class Pairs:
 
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
-        reader = Reader(value.schema, value.param)
+        objects = Objects(value.schema, value.param)
         try:
-            ways = tuple(self._members(reader, shape) for shape in reader.shapes(value.schema))
+            ways = tuple(self._members(objects, shape) for shape in objects.shapes((value.schema,)))
         except RecursionError:
-            refuse(reader.param, "it is nested, or refers, too deep")
-        return Spelled(value.schema, value.param, ways[0] if len(ways) == 1 else OneOf(ways))
+            raise Unheld(value.param, "it is nested, or refers, too deep") from None
+        return Spelled(value.schema, value.param, one_of(ways))
 
     # --- members ----------------------------------------------------------------------------------------------------
 
-    def _members(self, reader: Reader, shape: Shape) -> Rule:
+    def _members(self, objects: Objects, shape: Shape) -> Rule:
         pairs: list[tuple[Rule, bool]] = []
-        known = reader.parameters.keys
-        others = None if shape.others is None or (self.listed and known) else self._others(reader, shape)
+        known = objects.parameters.keys if self.listed else frozenset[str]()
+        # As in JSON: an object with patternProperties has no others.
+        more = [other for other in shape.others if other.key.patterns] or shape.others
+        some = [] if known else [rule for other in more for rule in self._others(objects, shape, other)]
+        others = Row((gr.Literal(self.before), one_of(some))) if some else None
         for member in shape.members:
             name = self.encode(member.name)
-            if not self._writable(name) or (self.listed and known and member.name not in known):
+            if not self._writable(name) or (known and member.name not in known):
                 if member.required:
-                    refuse(reader.param, f"the name {member.name!r} cannot be written in this format")
+                    raise Unheld(objects.param, f"the name {member.name!r} cannot be written in this format")
                 continue
-            values = Values(self, reader, member.schema, member.types).ways()
+            values = Values(self, objects, member.both, objects.parameters.types(member.name)).ways()
             if values:
                 pairs.append((self._pair(name, values, alone=others is None), member.required))
             elif member.required:
-                refuse(reader.param, f"no value of {member.name!r} can be written in this format")
-        if others is not None and self.once:
-            return Members((*pairs, (others, False)), self.between)
-        return Members(tuple(pairs), self.between, others)
+                why = f"unsatisfiable: no value of {member.name!r} can be written in this format"
+                raise Unheld(objects.param, why)
+        return Members(tuple(pairs), self.between, others, self.once)
 
     def _writable(self, name: str) -> bool:
         return 0 < len(name) <= _LONGEST and name == name.strip() and not any(part in name for part in self.name)
@@ -107,57 +110,52 @@ class Pairs:
         before = self.before if plain and alone else ""
         heads = [
             # A name of other characters is letters, whatever token they are too.
-            Row((gr.Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), _one_of(ways)))
+            Row((gr.Literal(f"{before}{name}{middle}") if plain else String((middle,), (quoted(name),)), one_of(ways)))
             for middle, ways in values.items()
         ]  # fmt: skip
-        return _one_of(heads) if before else Row((gr.Literal(self.before), _one_of(heads)))
+        return one_of(heads) if before else Row((gr.Literal(self.before), one_of(heads)))
 
-    def _others(self, reader: Reader, shape: Shape) -> Rule | None:
-        """Members that are not listed."""
-        assert shape.others is not None
-        values = Values(self, reader, shape.others, reader.unlisted if self.untyped == "none" else ANY).ways()
-        if not values:
-            return None
-        names = sorted({*reader.parameters.keys, *(member.name for member in shape.members), *self.taken})
-        unlike = [r"\s(?s:.*)", r"(?s:.*)\s", *(quoted(self.encode(name)) for name in names)]
-        patterns = (whole(shape.names, reader.param),) if shape.names else ()
+    def _others(self, objects: Objects, shape: Shape, other: Other) -> list[Rule]:
+        """Members that are not listed, without what stands before their names."""
+        types = objects.parameters.types(None) if self.untyped == "none" else ANY
+        names = {*objects.parameters.keys, *(member.name for member in shape.members)}
+        unlike = (
+            r"\s(?s:.*)",
+            r"(?s:.*)\s",
+            *map(quoted, sorted({*map(self.encode, names), *self.taken})),
+            *other.key.unlike,
+        )
         # A name's code points are counted as it is written.
-        heads = [
-            Row((String((middle,), patterns, 1, _FREE, self.name, tuple(unlike)), _one_of(ways)))
-            for middle, ways in values.items()
-        ]  # fmt: skip
-        return Row((gr.Literal(self.before), _one_of(heads)))
+        return [
+            Row((String((middle,), other.key.patterns, 1, _FREE, self.name, unlike), one_of(ways)))
+            for middle, ways in Values(self, objects, other.both, types).ways().items()
+        ]
 
 
 class Values:
     """What may stand for one value, and the end of its pair. ``types``: what its reader knows of it."""
 
-    def __init__(self, pairs: Pairs, reader: Reader, schema: Schema, types: Types) -> None:
+    def __init__(self, pairs: Pairs, objects: Objects, both: Both, types: Types) -> None:
         self._pairs = pairs
-        self._reader = reader
-        self._schema = schema
+        self._objects = objects
+        self._both = both
         self._types = ANY if pairs.kinds or pairs.untyped == "all" else types
         self._listed = frozenset(value for value in self._types.enum or () if isinstance(value, str))
         self._found: dict[str, list[Rule]] = {}
 
     def ways(self) -> Mapping[str, tuple[Rule, ...]]:
         """What stands behind the name → the values that may follow."""
-        found = ways(self._reader, self._schema)
-        for way in found:
-            if "string" in kinds(way):
+        param = self._objects.param
+        ways = [(way, kinds(way, param, self._types.kinds)) for way in self._objects.ways.of(self._both, _JSON)]
+        for way, found in ways:
+            if "string" in found:
                 self._strings(way)
-        self._words(words(found))
-        allowed = frozenset(kind for way in found for kind in kinds(way))
-        if number := free_number(found):
-            if number == "number" and "number" not in self._types.kinds:
-                number = "integer"
-            if self._read_as(number):
-                self.add("number", self._text(_NUMBERS[number]))
-        elif numbers := allowed & {"integer", "number"}:
-            self.json("number", [kind for kind in ("number", "integer") if kind in numbers][:1])
+        for kind, words in (("null", (None,)), ("boolean", (True, False))):
+            self._words(kind, [word for word in words if any(_allows(way, kind, word) for way in ways)])
+        self._numbers([(way, numeric) for way, found in ways if (numeric := found & NUMBERS.keys())])
         for kind in ("object", "array"):
-            if kind in allowed:
-                self.json(kind, [kind])
+            if any(kind in found for _, found in ways):
+                self.json(kind, kind)
         return {middle: tuple(rules) for middle, rules in self._found.items()}
 
     def _read_as(self, kind: str) -> bool:
@@ -175,20 +173,20 @@ class Values:
 
     # --- strings and words ------------------------------------------------------------------------------------------
 
-    def _strings(self, way: Way) -> None:
+    def _strings(self, way: Both) -> None:
         if not self._read_as("string"):
             return
-        pairs, param = self._pairs, self._reader.param
+        pairs, param = self._pairs, self._objects.param
         taken = () if pairs.kinds else self._types.kinds - {"string"}
-        listed = values(way)
-        if listed is None:
+        values = listed(way)
+        if values is None:
             self.add("string", pairs.bare.string(way, param, taken))
             if pairs.quotes is not None:
                 opener, bare = pairs.quotes
                 self.add("string", Row((gr.Literal(opener), bare.string(way, param, taken))))
             return
-        self._reader.spend(len(listed))
-        texts = [value for value in listed if isinstance(value, str) and self._is_read(value, value)]
+        self._objects.ways.spend(len(values))
+        texts = [value for value in values if isinstance(value, str) and self._is_read(value, value)]
         if texts:
             limits = pairs.bare.string(way, param)
             self.add(
@@ -206,26 +204,34 @@ class Values:
             return False
         return type(found) is type(value) and bool(found == value)
 
-    def _words(self, allowed: tuple[Any, ...]) -> None:
-        for kind, values_of in (("null", (None,)), ("boolean", (True, False))):
-            texts = [
-                raw for value in values_of if value in allowed for raw in _WORDS[value] if self._is_read(raw, value)
-            ]  # fmt: skip
-            if texts:
-                self.add(kind, self._text("|".join(texts)))
+    def _words(self, kind: str, words: Sequence[Any]) -> None:
+        if texts := [raw for word in words for raw in _WORDS[word] if self._is_read(raw, word)]:
+            self.add(kind, self._text("|".join(texts)))
+
+    # --- numbers ----------------------------------------------------------------------------------------------------
+
+    def _numbers(self, ways: Sequence[tuple[Both, frozenset[str]]]) -> None:
+        """Any, where some way allows that."""
+        free = [way for way in ways if not any(key in part for part in way[0] for key in _LIMITS)]
+        kind = max((kind for _, found in free or ways for kind in found), default="")
+        if not free:
+            self.json("number", kind)
+            return
+        kind = kind if kind in self._types.kinds else "integer"
+        if self._read_as(kind):
+            self.add("number", self._text(NUMBERS[kind]))
 
     # --- what is JSON -----------------------------------------------------------------------------------------------
 
-    def json(self, kind: str, names: Sequence[str]) -> None:
-        """Adds values of this kind that are JSON: of the first of ``names``, by which a schema knows it."""
-        if not self._read_as(names[0]):
+    def json(self, kind: str, name: str) -> None:
+        """Adds values of this kind that are JSON. ``name``: by which a schema knows it."""
+        if not self._read_as(name):
             return
-        schema = self._reader.whole({**self._schema, "type": names[0]})
-        limited = "number" not in names or any(key in schema for key in (*LIMITS, "enum", "const"))
-        if not limited:  # its branches may allow exponents that are beyond a float
-            schema |= {"minimum": -(10**15), "maximum": 10**15}
-        pairs, param = self._pairs, self._reader.param
-        nested = kind in ("object", "array")
+        schema = {**self._objects.ways.whole(self._both), "type": name}
+        if name == "number" and not any(key in schema for key in _LIMITS):
+            schema |= {"minimum": -(10**15), "maximum": 10**15}  # branches may allow exponents that are beyond a float
+        pairs, param = self._pairs, self._objects.param
+        nested = kind in _JSON
         value = Json(schema, param, without=pairs.inside if nested else ())
         self.add(kind, Row((value, gr.Literal(pairs.bare.until[0]))))
         if nested and pairs.quotes is not None:
@@ -235,5 +241,6 @@ class Values:
             )
 
 
-def _one_of(ways: Sequence[Rule]) -> Rule:
-    return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+def _allows(way: tuple[Both, frozenset[str]], kind: str, word: Any) -> bool:
+    values = listed(way[0])
+    return kind in way[1] and (values is None or any(value is word for value in values))

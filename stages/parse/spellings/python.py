@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from stages.grammar import Json, Literal, OneOf, Row, Rule, Spelled, String, Text
-from stages.parse.spellings.nested import TypesOf, Values
+from stages.grammar import Json, Literal, OneOf, Row, Rule, Spelled, String, Text, one_of
+from stages.parse.spellings.nested import Values
 from stages.parse.spellings.objects import Key
-from stages.parse.spellings.shape import Schema
-from stages.parse.spellings.strings import Bare, formed, quoted
-from stages.parse.spellings.ways import Both
-from stages.parse.types import Parameters, Types
+from stages.parse.spellings.patterns import quoted
+from stages.parse.spellings.strings import Bare, formed
+from stages.parse.spellings.ways import Both, Schema
+from stages.parse.types import Types
 
 PYTHON: Final[Mapping[Any, str]] = {True: "True", False: "False", None: "None"}
 JSON: Final[Mapping[Any, str]] = {True: "true", False: "false", None: "null"}
@@ -65,7 +65,7 @@ class Display:
         ways = [
             String((f"{quote}: ",), (_PLAIN, *key.patterns), unlike=key.unlike, opens=quote) for quote in self.quotes
         ]
-        return ways[0] if len(ways) == 1 else OneOf(tuple(ways))
+        return one_of(ways)
 
     def string(self, way: Both, param: str, types: Types | None) -> Rule | None:
         """See Notation."""
@@ -107,16 +107,7 @@ class Python:
     def __call__(self, value: Json) -> Rule:
         """The rule of a tool's arguments. Raises RequestError."""
         values = Values(value.schema, value.param, self.inner)
-        return Spelled(value.schema, value.param, values.whole(self.outer, known(value.schema)))
-
-
-def known(schema: Schema) -> TypesOf:
-    """What a reader knows of the arguments of a tool with this schema."""
-    parameters = Parameters(schema)
-    unlisted = ""
-    while unlisted in parameters.keys:
-        unlisted += "_"
-    return lambda name: parameters.types(unlisted if name is None else name)
+        return Spelled(value.schema, value.param, values.whole(self.outer))
 
 
 def _said(schema: Schema) -> Schema:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stages.errors import Unheld
 from stages.grammar import String
-from stages.parse.spellings.shape import refuse
+from stages.parse.spellings.patterns import whole
 
-_FORMATS: Final = {
+FORMATS: Final = {
     "date": r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])",
     "time": r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])",
     "duration": r"P(?:[0-9]{1,4}D|[0-9]{1,4}W|(?:[0-9]{1,4}D)?T[0-9]{1,4}[HMS])",
@@ -21,7 +22,7 @@ _FORMATS: Final = {
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "uri": r"[a-z]{2,8}://[a-z0-9]{1,32}(?:\.[a-z0-9]{1,32}){0,3}(?::[0-9]{2,4})?(?:/[A-Za-z0-9._~-]{0,64}){0,8}",
 }  # fmt: skip
-_FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
+FORMATS["date-time"] = f"{FORMATS['date']}T{FORMATS['time']}"
 """Of each ``format`` that is held to, texts that have it; others are notes."""
 _TAKEN: Final = {
     "null": "[Nn][Uu][Ll][Ll]|[Nn][Oo][Nn][Ee]",
@@ -33,6 +34,8 @@ _TAKEN: Final = {
 _TAKEN["number"] = _TAKEN["integer"]
 """Of each kind, the texts that a reader may take for one, where the schema allows it beside a string."""
 _SPACE: Final = r"[\s\x1c-\x1f]*"
+MET: Final = 8
+"""Patterns for one string: each doubles the time."""
 
 
 def taken(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -60,14 +63,14 @@ class Bare:
         for schema in schemas:
             if isinstance(pattern := schema.get("pattern"), str):
                 patterns.append(whole(pattern, param))
-            if found := _FORMATS.get(str(schema.get("format"))):
+            if found := FORMATS.get(str(schema.get("format"))):
                 patterns.append(found)
             least = max(least, _count(schema.get("minLength"), 0))
             longest = schema.get("maxLength")
             if longest is not None:
                 most = _count(longest, 0) if most is None else min(most, _count(longest, 0))
-        if len(patterns) > _MET:
-            refuse(param, f"{len(patterns)} patterns are meant for one string, where {_MET} are the most")
+        if len(patterns) > MET:
+            raise Unheld(param, f"{len(patterns)} patterns are meant for one string, where {MET} are the most")
         unlike = (*self.unlike, *taken(kinds))
         plain = not (patterns or least or most is not None or unlike != self.unlike)
         without = self.without if plain else (*self.without, *self.escapes)
@@ -80,78 +83,10 @@ class Bare:
         return not any(re.fullmatch(each, text) for each in self.unlike)
 
 
-def quoted(text: str) -> str:
-    """A regular expression of this text."""
-    return "".join(char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}" for char in text)
-
-
 def formed(schema: dict[str, Any]) -> bool:
     """It says what the string looks like, not only how long it is."""
-    return isinstance(schema.get("pattern"), str) or str(schema.get("format")) in _FORMATS
+    return isinstance(schema.get("pattern"), str) or str(schema.get("format")) in FORMATS
 
 
 def _count(value: Any, otherwise: int) -> int:
     return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 31 else otherwise
-
-
-# --- patterns -------------------------------------------------------------------------------------------------------
-
-_PART: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\(\?<?[=!]|.", re.DOTALL)
-_CLASSES: Final = {
-    r"\d": "[0-9]",
-    r"\w": "[A-Za-z0-9_]",
-    r"\D": "[^0-9]",
-    r"\W": "[^A-Za-z0-9_]",
-    r"\/": "/",
-    ".": r"[^\n\r\x{2028}\x{2029}]",
-}
-_INSIDE: Final = {r"\d": "0-9", r"\w": "A-Za-z0-9_", r"\/": "/"}
-_MET: Final = 8
-"""Patterns for one string: each doubles the time."""
-_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
-_LOOKS: Final = ("(?=", "(?!", "(?<=", "(?<!")
-
-
-def whole(pattern: str, param: str) -> str:
-    """A pattern of JSON Schema, which matches anywhere in a text, as one of the whole text. Raises RequestError for
-    what has no such form: look-around, a word's edge, a reference to a group, an anchor in mid-pattern."""
-    ways = [_anchored(way, pattern, param) for way in _ways(pattern)]
-    return ways[0] if len(ways) == 1 else "|".join(f"(?:{way})" for way in ways)
-
-
-def _ways(pattern: str) -> Iterator[list[str]]:
-    """The alternatives at its top, in parts."""
-    depth = 0
-    way: list[str] = []
-    for match in _PART.finditer(pattern):
-        part = match[0]
-        depth += part.startswith("(") - (part == ")")
-        if part == "|" and not depth:
-            yield way
-            way = []
-        else:
-            way.append(part)
-    yield way
-
-
-def _anchored(parts: list[str], pattern: str, param: str) -> str:
-    begins, ends = parts[:1] == ["^"], parts[-1:] == ["$"]
-    inner = parts[begins : len(parts) - ends]
-    for part in inner:
-        if (
-            part in ("^", "$")
-            or part in _LOOKS
-            or part[:2] in (r"\b", r"\B")
-            or part[1:2].isdigit() & (part[0] == "\\")
-        ):
-            refuse(param, f"{part} in the pattern {pattern!r} cannot be held to in this format")
-    text = "".join(_plain(part) for part in inner)
-    anything = "(?s:.*)"
-    return f"{'' if begins else anything}(?:{text}){'' if ends else anything}"
-
-
-def _plain(part: str) -> str:
-    """ECMAScript's classes are of ASCII."""
-    if part.startswith("["):
-        return _ESCAPE.sub(lambda found: _INSIDE.get(found[0], found[0]), part)
-    return _CLASSES.get(part, part)

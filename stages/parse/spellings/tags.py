@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from stages.errors import Unheld
 from stages.grammar import Json, Rule
 from stages.parse.engines.kv_table import NAME, KvTags
 from stages.parse.spelling import Spelling
+from stages.parse.spellings.objects import Objects
 from stages.parse.spellings.pairs import Pairs
-from stages.parse.spellings.shape import Reader, refuse
 from stages.parse.spellings.strings import Bare
 from stages.parse.types import Types, coerce
 
@@ -70,12 +71,12 @@ def _nulled(raw: str, types: Types) -> str:
 
 def _once(value: Json) -> Rule:
     """A JSON object in which no name comes twice: it has one at most that is not listed. Raises RequestError."""
-    shapes = Reader(value.schema, value.param).shapes(value.schema)
-    if all(shape.others is None for shape in shapes):
+    shapes = Objects(value.schema, value.param).shapes((value.schema,))
+    if not any(shape.others for shape in shapes):
         return value
     names = {member.name for shape in shapes for member in shape.members}
     listed: Any = value.schema.get("properties", {})
     if _COMBINED & value.schema.keys() or any(name not in listed for name in names):
-        refuse(value.param, "a name may be written twice")
+        raise Unheld(value.param, "a name may be written twice")
     closed = {"additionalProperties": False} if names else {"maxProperties": 1}
     return msgspec.structs.replace(value, schema={**value.schema, **closed})
