@@ -7,6 +7,7 @@ hold a text to. Special tokens are no text to it: a rule names them by id.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -151,9 +152,26 @@ def _tokenizer(pieces: Sequence[bytes], facts: TokenizerFacts, special: Iterable
     return llguidance.LLTokenizer(wrapped, n_vocab=len(pieces), eos_token=list(facts.eos))
 
 
+_OURS: Final = (
+    (re.compile(r"Unimplemented keys: \[(.*)\]"), r"\1 cannot be held to: leave it out"),
+    (
+        re.compile(r"oneOf constraints are not supported\..*"),
+        'branches of "oneOf" that may overlap cannot be held to: write "anyOf", or tell them apart by a "const"',
+    ),
+    (
+        re.compile(r"Resource '(.*)' is not present in a registry.*"),
+        r'"$ref" to another document, \1: put it into "$defs"',
+    ),
+)
+"""What a client cannot act on, as the library says it, and what is said instead."""
+
+
 def _said(error: str) -> str:
     """What the library says, in one line: the first, and where that points into a text, what is wrong with it."""
     lines = error.strip().splitlines() or ["no token is allowed"]
     first = lines[0].rpartition("failed to compile JSON schema: ")[2]
     wrong = next((line for line in lines if line.startswith("error: ")), "") if first.endswith(":") else ""
-    return f"{first} {wrong.removeprefix('error: ')}".strip()[:_SHOWN]
+    said = f"{first} {wrong.removeprefix('error: ')}".strip()
+    for words, ours in _OURS:
+        said = words.sub(ours, said)
+    return said[:_SHOWN]

@@ -39,10 +39,11 @@ def chain(links: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ({"type": "object", "not": {}}, '"not"'),
+        ({"type": "object", "not": {}}, '"not" cannot be held to: leave it out'),
+        ({"type": "object", "properties": {"x": {"oneOf": [{"minimum": 1}, {"maximum": 3}]}}}, 'write "anyOf"'),
         ({"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}, '"uniqueItems"'),
         ({"type": "object", "properties": {"x": {"pattern": "(?=x)"}}}, "regex"),
-        ({"type": "object", "properties": {"x": {"$ref": "http://x.test/y"}}}, "x.test"),
+        ({"type": "object", "properties": {"x": {"$ref": "http://x.test/y"}}}, "http://x.test/y: put it into"),
         ({"type": "object", "properties": {"x": False}, "required": ["x"]}, "nsatisfiable"),
         ({"type": "string"}, "nsatisfiable"),
         ({"type": "object", "properties": {"x": deep(300)}}, "recursion"),
