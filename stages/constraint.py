@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 from msgspec.structs import replace
 
-from stages.errors import RequestError
+from stages.errors import RequestError, Unheld
 from stages.grammar import NOTHING, Again, Free, Json, Literal, Newlines, Number, OneOf, Row, Rule, one_of
 from stages.opening import Ask, TokenizerFacts, Tool
 from stages.parse.channels import begun
@@ -137,7 +137,7 @@ def _wanted(ask: Ask, protocol: str, spelling: Spelling, *, loose: bool) -> list
         value = Json(schema, _PARAMETERS[protocol].format(index))
         left -= size(schema)
         if left < 0:  # spelling it would take as long as compiling it
-            raise _unsupported(value.param, f"all schemas together are too large: more than {LARGEST} parts")
+            raise Unheld(value.param, f"all schemas together are too large: more than {LARGEST} parts")
         wanted.append(_Wanted(tool.name, _ways(spelling, tool.name, value)))
     return wanted
 
@@ -163,11 +163,6 @@ def _listed(tool: Tool) -> dict[str, Any]:
 
 def _unnamed(name: str, param: str) -> RequestError:
     message = f"{param}: the model's format cannot write a call of {name!r:.100}: a simpler name can be written"
-    return RequestError(message, param=param, code="unsupported_schema")
-
-
-def _unsupported(param: str, why: str) -> RequestError:
-    message = f"{param}: no output can be held to this schema: {why}"
     return RequestError(message, param=param, code="unsupported_schema")
 
 

@@ -54,7 +54,7 @@ class Once(Generic[T]):
                 if not wanted():
                     raise CancelledError
                 made = make()
-        except BaseException as error:
+        except BaseException as error:  # whatever it is: those who wait for it are told, and it goes on
             with self._lock:
                 del self._futures[key]
             mine.set_exception(error)

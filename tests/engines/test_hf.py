@@ -34,7 +34,7 @@ FORCED = "Grüße ✅ 👩‍🚀\n<tool_call>{}</tool_call>"
 def model_and_tokenizer(engine: HfEngine) -> tuple[Any, Any]:
     """What transformers loaded."""
     # An engine shows nobody what it runs on.
-    backend: Any = engine._backend  # pyright: ignore[reportPrivateUsage]
+    backend: Any = engine._backend  # pyright: ignore[reportPrivateUsage]  (what it loaded is what is tested)
     return backend._model, backend._tokenizer
 
 
@@ -57,7 +57,7 @@ def test_facts(loaded: HfEngine) -> None:
 def test_the_bytes_of_every_id_are_what_the_tokenizer_decodes(loaded: HfEngine) -> None:
     _, tokenizer = model_and_tokenizer(loaded)
     # As above.
-    pieces: list[bytes] = loaded._backend.pieces  # pyright: ignore[reportPrivateUsage]
+    pieces: list[bytes] = loaded._backend.pieces  # pyright: ignore[reportPrivateUsage]  (what it loaded is what is tested)
     assert len(pieces) == len(tokenizer) == 49152
     alone = [token for token in range(len(pieces)) if is_utf8(pieces[token])]
     assert [pieces[token].decode() for token in alone] == [tokenizer.decode([token]) for token in alone]
@@ -97,7 +97,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Any) -> None:
 
 async def test_the_tokenizer_takes_one_thread_at_a_time(engine: HfEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     # As above.
-    backend: Any = engine._backend  # pyright: ignore[reportPrivateUsage]
+    backend: Any = engine._backend  # pyright: ignore[reportPrivateUsage]  (what it loaded is what is tested)
     _, tokenizer = model_and_tokenizer(engine)
     held: list[bool] = []
 

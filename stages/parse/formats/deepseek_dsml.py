@@ -25,9 +25,7 @@ from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import DEEPSEEK
 from stages.parse.site import Site
-from stages.parse.spelling import Spelling
-from stages.parse.spellings.pairs import Pairs, json_or_string
-from stages.parse.spellings.strings import Bare
+from stages.parse.spellings.tags import typed
 
 
 def _spelled(before: str, *names: str, after: str = "") -> tuple[str, ...]:
@@ -56,26 +54,6 @@ _TABLE: Final = XmlTable(
 )
 
 
-def _spelling(name: str) -> Spelling:
-    bare = Bare(until=(f"{_CLOSE}parameter>\n",), without=(_CLOSE,))
-    kinds: dict[str, str] = dict.fromkeys(("null", "boolean", "number", "object", "array"), '" string="false">')
-    return Spelling(
-        (f'\n{_OPEN}invoke name="', '">\n', f"{_CLOSE}invoke>"),
-        opens=f"{_OPEN}{name}>",
-        between="",
-        closes=f"\n{_CLOSE}{name}>",
-        arguments=Pairs(
-            f'{_OPEN}parameter name="',
-            '" string="true">',
-            bare,
-            read=json_or_string,
-            kinds=kinds,
-            taken=_TABLE.unwrap,
-            inside=(_CLOSE,),
-        ),
-    )
-
-
 def _engine(site: Site) -> XmlCalls:
     return XmlCalls(site, _TABLE)
 
@@ -89,7 +67,7 @@ DEEPSEEK_V32: Final = Format(
     models=("DeepSeek V3.2",),
     reasoning=DEEPSEEK,
     calls=Calls(openers=(_OPEN,), closers=_TABLE.block_end, engine=_engine, literals=_TABLE.literals(), drop=True),
-    spellings=(_spelling("function_calls"),),
+    spellings=(typed(_OPEN, _CLOSE, "function_calls", _TABLE.unwrap),),
     enders=("<｜end▁of▁sentence｜>",),
     foreign=("<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
 )
@@ -98,5 +76,5 @@ DEEPSEEK_V4: Final = replace(
     name="deepseek_v4",
     aliases=("deepseekv4", "deepseek-v4.1", "deepseek-v41", "deepseekv41"),
     models=("DeepSeek V4", "DeepSeek V4.1"),
-    spellings=(_spelling("tool_calls"),),
+    spellings=(typed(_OPEN, _CLOSE, "tool_calls", _TABLE.unwrap),),
 )

@@ -16,9 +16,7 @@ from stages.parse.engines.xml_table import XmlTable, XmlValues
 from stages.parse.format import Calls, Format
 from stages.parse.reasonings import R1
 from stages.parse.site import Site
-from stages.parse.spelling import Spelling
-from stages.parse.spellings.pairs import Pairs, json_or_string
-from stages.parse.spellings.strings import Bare
+from stages.parse.spellings.tags import typed
 
 _OPEN: Final = "<｜GCML｜"
 _CLOSE: Final = "</｜GCML｜"
@@ -41,26 +39,6 @@ _TABLE: Final = XmlTable(
 )
 
 
-def _spelling(name: str) -> Spelling:
-    bare = Bare(until=(f"{_CLOSE}parameter>\n",), without=(_CLOSE,))
-    kinds: dict[str, str] = dict.fromkeys(("null", "boolean", "number", "object", "array"), '" string="false">')
-    return Spelling(
-        (f'\n{_OPEN}invoke name="', '">\n', f"{_CLOSE}invoke>"),
-        opens=f"{_OPEN}{name}>",
-        between="",
-        closes=f"\n{_CLOSE}{name}>",
-        arguments=Pairs(
-            f'{_OPEN}parameter name="',
-            '" string="true">',
-            bare,
-            read=json_or_string,
-            kinds=kinds,
-            taken=_TABLE.unwrap,
-            inside=(_CLOSE,),
-        ),
-    )
-
-
 def _engine(site: Site) -> XmlCalls:
     return XmlCalls(site, _TABLE)
 
@@ -74,6 +52,6 @@ GIGACHAT35: Final = Format(
     models=("GigaChat 3.5",),
     reasoning=R1,
     calls=Calls(openers=(_OPEN,), closers=_TABLE.block_end, engine=_engine, literals=_TABLE.literals(), drop=True),
-    spellings=(_spelling("tool_calls"),),
+    spellings=(typed(_OPEN, _CLOSE, "tool_calls", _TABLE.unwrap),),
     enders=("<|message_sep|>", "</s>"),
 )

@@ -17,7 +17,7 @@ from stages.grammar import Json, Rule
 from stages.parse.engines.kv_table import NAME, KvTags
 from stages.parse.spelling import Spelling
 from stages.parse.spellings.objects import Objects
-from stages.parse.spellings.pairs import Pairs
+from stages.parse.spellings.pairs import Pairs, json_or_string
 from stages.parse.spellings.strings import Bare
 from stages.parse.types import Types, coerce
 
@@ -80,3 +80,23 @@ def _once(value: Json) -> Rule:
         raise Unheld(value.param, "a name may be written twice")
     closed = {"additionalProperties": False} if names else {"maxProperties": 1}
     return msgspec.structs.replace(value, schema={**value.schema, **closed})
+
+
+def typed(opener: str, closer: str, section: str, taken: tuple[str, ...]) -> Spelling:
+    """Tags that begin with ``opener`` or ``closer``; a parameter's says whether it is a string. ``section``: around all
+    calls; ``taken``: see Pairs."""
+    return Spelling(
+        (f'\n{opener}invoke name="', '">\n', f"{closer}invoke>"),
+        opens=f"{opener}{section}>",
+        between="",
+        closes=f"\n{closer}{section}>",
+        arguments=Pairs(
+            f'{opener}parameter name="',
+            '" string="true">',
+            Bare(until=(f"{closer}parameter>\n",), without=(closer,)),
+            read=json_or_string,
+            kinds=dict.fromkeys(("null", "boolean", "number", "object", "array"), '" string="false">'),
+            taken=taken,
+            inside=(closer,),
+        ),
+    )
